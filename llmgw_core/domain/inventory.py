@@ -1,0 +1,105 @@
+"""The inventory: the headless contract as types (`llmgw.inventory/1`)."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Dict, Optional, Tuple
+
+from llmgw_core.domain.engine import EngineStatus
+from llmgw_core.domain.hardware import STRICT, Gpu, Host, Port
+
+INVENTORY_SCHEMA = "llmgw.inventory/1"
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """Why a node did not answer, or not in full."""
+
+    __pydantic_config__ = STRICT
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as a scheduler would see it: one element of `nodes`."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    address: Optional[str] = None  # None: this machine, without SSH
+    reachable: bool = True
+    error: Optional[NodeFault] = None
+    host: Host = Host()
+    driver_version: Optional[str] = None
+    cuda_version: Optional[str] = None
+    gpus: Tuple[Gpu, ...] = ()
+    ports: Tuple[Port, ...] = ()
+    island: Optional[str] = None
+    engines: Tuple[EngineStatus, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A set of nodes whose adapters can reach one another."""
+
+    __pydantic_config__ = STRICT
+
+    id: str
+    kind: str  # "infiniband", "roce"
+    nodes: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Island:
+    """A set of nodes that share a fabric; a node without one is an island of its own."""
+
+    __pydantic_config__ = STRICT
+
+    id: str
+    fabric: Optional[str] = None
+    nodes: Tuple[str, ...] = ()
+    gpu_classes: Dict[str, int] = field(default_factory=dict)
+
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The whole document."""
+
+    __pydantic_config__ = STRICT
+
+    schema: str
+    generated_at: str  # RFC 3339, UTC
+    nodes: Tuple[Node, ...] = ()
+    fabrics: Tuple[Fabric, ...] = ()
+    islands: Tuple[Island, ...] = ()
+
+
+class Contact(str, Enum):
+    """How it stands with the connection to a node."""
+
+    CONNECTING = "connecting"  # never heard of yet
+    CONNECTED = "connected"
+    UNREACHABLE = "unreachable"  # was refused or went; what is shown is the last known
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as the operator's console knows it now: the last reading, its age, and the connection's state."""
+
+    node: Node
+    contact: Contact
+    updated_at: Optional[float] = None  # UTC epoch seconds of the last reading; None: never
+    retry_at: Optional[float] = None  # UTC epoch seconds of the next try
+
+
+@dataclass(frozen=True)
+class FleetSnapshot:
+    """All nodes at one instant, in natural order of names."""
+
+    taken_at: float  # UTC epoch seconds
+    nodes: Tuple[NodeView, ...] = ()
+    fabrics: Tuple[Fabric, ...] = ()
+    islands: Tuple[Island, ...] = ()

@@ -1,0 +1,85 @@
+"""A launch: what the operator asks for, and the plan of everything that will run."""
+
+from dataclasses import dataclass, field
+from typing import Dict, Optional, Tuple
+
+from llmgw_core.domain.engine import EngineKind
+from llmgw_core.domain.findings import Finding
+from llmgw_core.domain.hardware import STRICT
+
+PLAN_SCHEMA = "llmgw.plan/1"
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What an operator asks for, by flags or as TOML. None means: choose for me, or the engine's own default."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    engine: EngineKind
+    model: str  # a path on the node, or a hub name
+    node: Optional[str] = None  # None: the only node there is, or the first that fits
+    gpus: Tuple[int, ...] = ()  # explicit GPU indices; empty: the planner picks
+    gpu_count: Optional[int] = None  # None: tp × pp × dp. 0: a CPU engine, no GPU is taken
+    gpu_class: Optional[str] = None  # only GPUs of this class
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    served_model_name: Optional[str] = None  # None: the engine's name
+    host: str = "127.0.0.1"  # the address the engine binds
+    port: Optional[int] = None  # None: the first free one from 8000 on
+    quantization: Optional[str] = None
+    dtype: Optional[str] = None
+    kv_cache_dtype: Optional[str] = None
+    max_model_len: Optional[int] = None
+    gpu_memory_fraction: Optional[float] = None  # 0 to 1
+    venv: Optional[str] = None  # of the engine, on the node; None: the node's in cluster.toml, else PATH
+    args: Tuple[str, ...] = ()  # more arguments for the engine, passed on as they are
+    env: Dict[str, str] = field(default_factory=dict)  # more environment; never secrets
+    env_from: Tuple[str, ...] = ()  # names taken from the operator's environment at launch; secrets go here
+    workdir: Optional[str] = None  # None: the engine's own directory under the agent's state
+    verify: bool = True  # ask for one token before calling it ready
+    grace_seconds: float = 30.0  # between SIGTERM and SIGKILL
+    load_deadline_seconds: float = 3600.0  # failed when not ready by then
+    overrides: Tuple[str, ...] = ()  # codes of findings the operator takes upon himself
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """One rank: everything the node needs to run it and to judge whether it is ready. Holds no secret."""
+
+    __pydantic_config__ = STRICT
+
+    engine_id: str
+    name: str
+    engine: EngineKind
+    model: str
+    served_model_name: str
+    node: str
+    argv: Tuple[str, ...]
+    env: Dict[str, str]  # exactly what is added to the node's base environment
+    env_from: Tuple[str, ...] = ()  # names whose values come with the launch, apart from the plan
+    cwd: Optional[str] = None  # None: the engine's own directory
+    gpus: Tuple[int, ...] = ()
+    gpu_uuids: Tuple[str, ...] = ()
+    rank: int = 0
+    ranks: int = 1
+    host: str = "127.0.0.1"  # where the engine binds and is asked
+    port: Optional[int] = None  # None: this rank serves nothing
+    verify: bool = True
+    grace_seconds: float = 30.0
+    load_deadline_seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Everything that will run, and what was found on the way. Launch executes a plan and nothing else."""
+
+    __pydantic_config__ = STRICT
+
+    schema: str
+    launch_id: str  # 32 hex digits; the same id launched twice starts one engine
+    request: LaunchRequest
+    ranks: Tuple[RankPlan, ...]
+    findings: Tuple[Finding, ...] = ()
