@@ -68,7 +68,13 @@ class LlmgwError(Exception):
 
     def to_wire(self) -> Dict[str, Optional[str]]:
         """The error as it crosses a connection; `from_wire` is its inverse."""
-        return {"code": self.code, "what": self.what, "why": self.why, "fix": self.fix, "node": self.node}
+        return {
+            "code": self.code,
+            "what": self.what,
+            "why": self.why,
+            "fix": self.fix,
+            "node": self.node,
+        }
 
 
 def from_wire(data: Dict[str, Any]) -> LlmgwError:

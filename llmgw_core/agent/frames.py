@@ -43,7 +43,10 @@ class FrameDecoder:
         while len(self._buffer) >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer)
             if length > MAX_FRAME_BYTES:
-                raise _torn(f"a frame announces {length} bytes, at most {MAX_FRAME_BYTES} are allowed", bytes(self._buffer[:64]))
+                raise _torn(
+                    f"a frame announces {length} bytes, at most {MAX_FRAME_BYTES} are allowed",
+                    bytes(self._buffer[:64]),
+                )
             if len(self._buffer) < _HEADER.size + length:
                 break
             body = bytes(self._buffer[_HEADER.size : _HEADER.size + length])

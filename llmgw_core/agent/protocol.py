@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Tuple
 
-from llmgw_core.domain.hardware import STRICT
+from llmgw_core.domain.strict import STRICT
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Optional, Tuple
 
-from llmgw_core.domain.hardware import STRICT
+from llmgw_core.domain.strict import STRICT
 
 
 class EngineKind(str, Enum):
@@ -80,10 +80,14 @@ class EngineStatus:
     ranks: int = 1
     pid: Optional[int] = None
     gpus: Tuple[int, ...] = ()
-    url: Optional[str] = None  # base, e.g. "http://127.0.0.1:8000"; None for a rank that serves nothing
+    url: Optional[str] = (
+        None  # base, e.g. "http://127.0.0.1:8000"; None for a rank that serves nothing
+    )
     adopted: bool = False  # this daemon did not start it
     started_at: Optional[str] = None  # RFC 3339, UTC
-    phase: Optional[str] = None  # "imports", "weights", "compile", "kv-cache", "graphs", "warmup", "serving"
+    phase: Optional[str] = (
+        None  # "imports", "weights", "compile", "kv-cache", "graphs", "warmup", "serving"
+    )
     progress: Optional[float] = None  # of the phase, 0 to 1
     exit: Optional[EngineExit] = None
     diagnosis: Optional[Diagnosis] = None

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Iterable, Optional
 
+from llmgw_core.domain.strict import STRICT
+
 
 class Severity(str, Enum):
     """How much a finding weighs: an error stops a launch, a warning asks, info tells."""
@@ -17,7 +19,7 @@ class Severity(str, Enum):
 class Finding:
     """One thing wrong, or worth a word, with a request, a plan or a node."""
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    __pydantic_config__ = STRICT
 
     code: str  # stable, e.g. "port-taken"; what --override names
     severity: Severity

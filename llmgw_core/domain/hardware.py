@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Dict, Optional, Tuple
 
 from llmgw_core.domain.findings import Severity
+from llmgw_core.domain.strict import STRICT
 
 
 def _wire_name(name: str) -> str:
@@ -16,8 +17,6 @@ def _wire_name(name: str) -> str:
     return "class" if name == "gpu_class" else name
 
 
-# Read by pydantic on the operator's side; a plain dictionary, so that nodes need no pydantic.
-STRICT: Dict[str, Any] = {"extra": "forbid", "strict": True}
 STRICT_GPU: Dict[str, Any] = {**STRICT, "alias_generator": _wire_name, "populate_by_name": True}
 
 
@@ -115,7 +114,9 @@ class Port:
     physical_state: Optional[str] = None  # "LinkUp", "Disabled", …
     rate_gbps: Optional[float] = None
     lid: Optional[int] = None
-    gid: Optional[str] = None  # the one traffic would use: RoCE v2 with a routable address first, else index 0
+    gid: Optional[str] = (
+        None  # the one traffic would use: RoCE v2 with a routable address first, else index 0
+    )
     netdev: Optional[str] = None
     numa_node: Optional[int] = None
     pci_bus_id: Optional[str] = None

@@ -5,7 +5,8 @@ from enum import Enum
 from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.engine import EngineStatus
-from llmgw_core.domain.hardware import STRICT, Gpu, Host, Port
+from llmgw_core.domain.hardware import Gpu, Host, Port
+from llmgw_core.domain.strict import STRICT
 
 INVENTORY_SCHEMA = "llmgw.inventory/1"
 
@@ -31,7 +32,7 @@ class Node:
     address: Optional[str] = None  # None: this machine, without SSH
     reachable: bool = True
     error: Optional[NodeFault] = None
-    host: Host = Host()
+    host: Host = field(default_factory=Host)
     driver_version: Optional[str] = None
     cuda_version: Optional[str] = None
     gpus: Tuple[Gpu, ...] = ()
@@ -61,7 +62,6 @@ class Island:
     fabric: Optional[str] = None
     nodes: Tuple[str, ...] = ()
     gpu_classes: Dict[str, int] = field(default_factory=dict)
-
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding
-from llmgw_core.domain.hardware import STRICT
+from llmgw_core.domain.strict import STRICT
 
 PLAN_SCHEMA = "llmgw.plan/1"
 
@@ -34,10 +34,14 @@ class LaunchRequest:
     kv_cache_dtype: Optional[str] = None
     max_model_len: Optional[int] = None
     gpu_memory_fraction: Optional[float] = None  # 0 to 1
-    venv: Optional[str] = None  # of the engine, on the node; None: the node's in cluster.toml, else PATH
+    venv: Optional[str] = (
+        None  # of the engine, on the node; None: the node's in cluster.toml, else PATH
+    )
     args: Tuple[str, ...] = ()  # more arguments for the engine, passed on as they are
     env: Dict[str, str] = field(default_factory=dict)  # more environment; never secrets
-    env_from: Tuple[str, ...] = ()  # names taken from the operator's environment at launch; secrets go here
+    env_from: Tuple[
+        str, ...
+    ] = ()  # names taken from the operator's environment at launch; secrets go here
     workdir: Optional[str] = None  # None: the engine's own directory under the agent's state
     verify: bool = True  # ask for one token before calling it ready
     grace_seconds: float = 30.0  # between SIGTERM and SIGKILL

@@ -21,9 +21,7 @@ class WireError(ValueError):
 def to_jsonable(value: Any) -> Any:  # Any: a tree of whatever domain types there are
     """The value as dicts, lists, strings, numbers, booleans and None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            wire: to_jsonable(getattr(value, name)) for name, wire, _ in _fields(type(value))
-        }
+        return {wire: to_jsonable(getattr(value, name)) for name, wire, _ in _fields(type(value))}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -48,7 +46,7 @@ def from_jsonable(cls: Type[T], data: Any, where: str = "") -> T:
     return typing.cast(T, built)
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=256)
 def _fields(cls: Any) -> Tuple[Tuple[str, str, Any], ...]:
     """(attribute, wire name, type) of each field, in order."""
     hints = typing.get_type_hints(cls)
@@ -59,17 +57,12 @@ def _fields(cls: Any) -> Tuple[Tuple[str, str, Any], ...]:
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
-    if kind is Any:
-        return data
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, data, where)
-    origin = typing.get_origin(kind)
-    if origin is Union:
-        return _build_optional(kind, data, where)
-    if origin is tuple:
-        return _build_tuple(kind, data, where)
-    if origin is dict:
-        return _build_dict(kind, data, where)
+    generic = {Union: _build_optional, tuple: _build_tuple, dict: _build_dict}
+    build = generic.get(typing.get_origin(kind))
+    if build is not None:
+        return build(kind, data, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _build_enum(kind, data, where)
     return _build_plain(kind, data, where)
@@ -81,9 +74,13 @@ def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
     fields = _fields(kind)
     unknown = sorted(set(data) - {wire for _, wire, _ in fields})
     if unknown:
-        raise WireError(f"{where}.{unknown[0]}: no such key; known: {', '.join(w for _, w, _ in fields)}")
+        raise WireError(
+            f"{where}.{unknown[0]}: no such key; known: {', '.join(w for _, w, _ in fields)}"
+        )
     values = {
-        name: _build(hint, data[wire], f"{where}.{wire}") for name, wire, hint in fields if wire in data
+        name: _build(hint, data[wire], f"{where}.{wire}")
+        for name, wire, hint in fields
+        if wire in data
     }
     try:
         return kind(**values)
