@@ -1,0 +1,3 @@
+"""Fixtures that tests of several parts share."""
+
+pytest_plugins = ("tests.support.sshd",)
