@@ -1,0 +1,249 @@
+"""The app: routes messages between feed and screens. It owns no fleet and awaits nothing of it."""
+
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.screen import Screen
+from textual.theme import Theme
+from textual.worker import Worker, WorkerState
+
+from llmgw_core.errors import LlmgwError, UsageError
+from llmgw_tui.feed import Feed
+from llmgw_tui.messages import (
+    ActionFailed,
+    LaunchFailed,
+    LaunchRequested,
+    LaunchSucceeded,
+    LogArrived,
+    LogInterrupted,
+    LogWanted,
+    PlanArrived,
+    PlanRequested,
+    RefreshRequested,
+    SnapshotArrived,
+    StopAccepted,
+    StopRequested,
+)
+from llmgw_tui.present.pick import jump_targets
+from llmgw_tui.screens.launch import LaunchScreen
+from llmgw_tui.screens.main import MainScreen
+from llmgw_tui.screens.views import TITLES
+
+THEME = Theme(
+    name="llmgw",
+    primary="#7aa2f7",
+    secondary="#7dcfff",
+    accent="#c0a6ff",
+    success="#8fce6b",
+    warning="#e5b567",
+    error="#f7768e",
+    foreground="#d5d9e6",
+    background="#11131a",
+    surface="#181b25",
+    panel="#222634",
+    dark=True,
+)
+
+
+class JumpProvider(Provider):
+    """Nodes and engines by name, in the palette."""
+
+    async def discover(self) -> Hits:
+        """What is offered before a letter is typed: every node and engine."""
+        for text, view, key in self._targets():
+            yield DiscoveryHit(text, partial(self._console.main.go_to, view, key))
+
+    async def search(self, query: str) -> Hits:
+        """What matches the letters typed."""
+        matcher = self.matcher(query)
+        for text, view, key in self._targets():
+            score = matcher.match(text)
+            if score > 0:
+                jump = partial(self._console.main.go_to, view, key)
+                yield Hit(score, matcher.highlight(text), jump, text=text)
+
+    @property
+    def _console(self) -> "LlmgwApp":
+        app = self.app
+        if not isinstance(app, LlmgwApp):
+            raise TypeError("the palette belongs to the console")
+        return app
+
+    def _targets(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        return jump_targets(self._console.main.snapshot)
+
+
+class LlmgwApp(App[None]):
+    """The console."""
+
+    TITLE = "llmgw"
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (100, "-normal"),
+        (160, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    COMMANDS = App.COMMANDS | {JumpProvider}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        feed: Feed,
+        cluster: str,
+        *,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+        colors: bool = True,
+    ) -> None:
+        super().__init__()
+        self._feed = feed
+        self._read_only = read_only
+        self.animation_level = "none"
+        self.register_theme(THEME)
+        self.theme = THEME.name if colors else "ansi-dark"
+        self.main = MainScreen(cluster, clock, read_only=read_only)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours that no theme of Textual knows."""
+        return {"tone-dim": "#7f8598"}
+
+    def on_mount(self) -> None:
+        """Show the console and begin to watch."""
+        self.push_screen(self.main)
+        self._work(self._feed.watch(self.post_message), "watch")
+
+    def _work(
+        self, coroutine: Coroutine[Any, Any, None], group: str, *, exclusive: bool = True
+    ) -> None:
+        """Run a method of the feed; whatever it raises is shown, and ends nothing else."""
+        self.run_worker(coroutine, group=group, exclusive=exclusive, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that died of an error of llmgw itself: say so."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            error = event.worker.error
+            self._complain(
+                f"{event.worker.group}: {type(error).__name__}: {error} (a bug in llmgw)"
+            )
+
+    def _complain(self, text: str) -> None:
+        self.notify(text, severity="error", markup=False)
+        self.main.show_error(text)
+
+    # --- from the feed ------------------------------------------------------------------------
+
+    @on(SnapshotArrived)
+    def _on_snapshot(self, event: SnapshotArrived) -> None:
+        self.main.show_snapshot(event.snapshot)
+
+    @on(PlanArrived)
+    def _on_plan(self, event: PlanArrived) -> None:
+        form = self._launch_form()
+        if form is not None:
+            form.show_plan(event.number, event.plan, event.error)
+
+    def _launch_form(self) -> LaunchScreen | None:
+        return next((item for item in self.screen_stack if isinstance(item, LaunchScreen)), None)
+
+    @on(LaunchSucceeded)
+    def _on_launched(self, event: LaunchSucceeded) -> None:
+        form = self._launch_form()
+        if form is not None and self.screen is form:
+            form.dismiss(None)
+        if event.engines:
+            first = event.plan.ranks[0]
+            self.main.await_engine((first.node, first.engine_id))
+        self.notify(f"{event.plan.request.name} was started; it loads now.", markup=False)
+
+    @on(LaunchFailed)
+    def _on_launch_failed(self, event: LaunchFailed) -> None:
+        form = self._launch_form()
+        if form is not None:
+            form.show_failure(event.error)
+        else:
+            self._complain(f"launch {event.plan.request.name}: {event.error}")
+
+    @on(StopAccepted)
+    def _on_stopping(self, event: StopAccepted) -> None:
+        self.notify(f"{event.engine_id} on {event.node} is being stopped.", markup=False)
+
+    @on(ActionFailed)
+    def _on_failed(self, event: ActionFailed) -> None:
+        self._complain(f"{event.action}: {event.error}")
+
+    @on(LogArrived)
+    def _on_log(self, event: LogArrived) -> None:
+        self.main.show_log(event)
+
+    @on(LogInterrupted)
+    def _on_log_trouble(self, event: LogInterrupted) -> None:
+        self.main.show_log_trouble(event)
+
+    # --- to the feed --------------------------------------------------------------------------
+
+    @on(PlanRequested)
+    def _on_plan_wanted(self, event: PlanRequested) -> None:
+        self._work(self._feed.plan(event.number, event.request, self.post_message), "plan")
+
+    @on(LaunchRequested)
+    def _on_launch_wanted(self, event: LaunchRequested) -> None:
+        if self._refuse("launch"):
+            return
+        self._work(self._feed.launch(event.plan, self.post_message), "launch", exclusive=False)
+
+    @on(StopRequested)
+    def _on_stop_wanted(self, event: StopRequested) -> None:
+        if self._refuse("stop"):
+            return
+        stop = self._feed.stop(event.node, event.engine_id, event.grace_seconds, self.post_message)
+        self._work(stop, "stop", exclusive=False)
+
+    def _refuse(self, action: str) -> bool:
+        """Whether this console only looks; says so."""
+        if self._read_only:
+            error: LlmgwError = UsageError(
+                "this console is read-only", fix="start it without --read-only"
+            )
+            self._complain(f"{action}: {error}")
+        return self._read_only
+
+    @on(LogWanted)
+    def _on_log_wanted(self, event: LogWanted) -> None:
+        self.workers.cancel_group(self, "log")
+        if event.node is not None and event.engine_id is not None:
+            follow = self._feed.follow_log(
+                event.node, event.engine_id, event.offset, self.post_message
+            )
+            self._work(follow, "log")
+
+    @on(RefreshRequested)
+    def _on_refresh_wanted(self) -> None:
+        self._work(self._feed.refresh(self.post_message), "refresh")
+
+    # --- palette ------------------------------------------------------------------------------
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The console's own commands, then the theme and the end."""
+        main = self.main
+        if screen is main:
+            for place, title in enumerate(TITLES):
+                yield SystemCommand(
+                    f"View {title}", f"Show view {place + 1}", partial(main.action_view, place)
+                )
+            if not self._read_only:
+                yield SystemCommand("Launch", "Launch an engine", main.action_launch)
+                yield SystemCommand("Stop", "Stop the selected engine", main.action_stop)
+            yield SystemCommand("Log", "Follow the selected engine's log", main.action_logs)
+            yield SystemCommand("Refresh", "Read all nodes again now", main.action_refresh)
+            yield SystemCommand("Help", "Show every key", main.action_help)
+        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save the screen as SVG", self.deliver_screenshot)
+        yield SystemCommand("Quit", "Leave the console; engines go on", self.action_quit)

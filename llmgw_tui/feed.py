@@ -1,0 +1,207 @@
+"""The only file that awaits the fleet: turns its pictures into messages, and commands into calls to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol
+from uuid import uuid4
+
+from textual.message import Message
+
+from llmgw_core.domain.engine import EngineStatus, LogChunk
+from llmgw_core.domain.inventory import FleetSnapshot
+from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
+from llmgw_core.errors import EngineNotFound, LlmgwError
+from llmgw_tui.messages import (
+    ActionFailed,
+    LaunchFailed,
+    LaunchSucceeded,
+    LogArrived,
+    LogInterrupted,
+    PlanArrived,
+    SnapshotArrived,
+    StopAccepted,
+)
+
+LOG_CHUNK_BYTES = 65536
+LOG_START_BYTES = 262144  # how far before its end a log is read from
+LOG_IDLE_SECONDS = 0.5
+LOG_BREATH_SECONDS = 0.01  # between chunks while there is more: the screen gets its turn
+RETRY_SECONDS = 2.0
+
+
+class LogReader(Protocol):
+    """What the feed needs of a node's client."""
+
+    async def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
+        """A piece of a log; a negative offset counts from the end."""
+        ...
+
+
+class FleetPort(Protocol):
+    """What the feed needs of a fleet."""
+
+    def snapshots(self) -> AsyncIterator[FleetSnapshot]:
+        """Pictures, the latest at once, then on change."""
+        ...
+
+    def client(self, node: str) -> LogReader:
+        """The node's client; raises the node's error when it is not connected."""
+        ...
+
+
+class Operations(Protocol):
+    """What the console asks a fleet to do."""
+
+    async def plan(self, request: LaunchRequest, launch_id: str) -> LaunchPlan:
+        """Plan a launch, with what its nodes say of it."""
+        ...
+
+    async def launch(self, plan: LaunchPlan) -> tuple[EngineStatus, ...]:
+        """Carry out a plan."""
+        ...
+
+    async def stop(self, node: str, engine_id: str, grace_seconds: float | None) -> None:
+        """Begin to stop an engine."""
+        ...
+
+    async def refresh(self) -> None:
+        """Read all nodes again."""
+        ...
+
+
+class Feed:
+    """Posts what happens in the fleet to the app. Each method is one worker of the app; none changes a widget."""
+
+    def __init__(self, fleet: FleetPort, operations: Operations) -> None:
+        self._fleet = fleet
+        self._operations = operations
+
+    async def watch(self, post: Callable[[Message], object]) -> None:
+        """Post every picture of the fleet. A stream that breaks is said so, and taken up again."""
+        while True:
+            try:
+                async for snapshot in self._fleet.snapshots():
+                    post(SnapshotArrived(snapshot))
+            except LlmgwError as error:
+                post(ActionFailed("watching the cluster", error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def plan(
+        self, number: int, request: LaunchRequest, post: Callable[[Message], object]
+    ) -> None:
+        """Plan a launch under an id of its own: launching that plan twice starts one engine."""
+        try:
+            plan = await self._operations.plan(request, uuid4().hex)
+        except LlmgwError as error:
+            post(PlanArrived(number, None, error))
+        else:
+            post(PlanArrived(number, plan))
+
+    async def launch(self, plan: LaunchPlan, post: Callable[[Message], object]) -> None:
+        """Carry out the plan that was shown."""
+        try:
+            engines = await self._operations.launch(plan)
+        except LlmgwError as error:
+            post(LaunchFailed(plan, error))
+        else:
+            post(LaunchSucceeded(plan, engines))
+
+    async def stop(
+        self,
+        node: str,
+        engine_id: str,
+        grace_seconds: float | None,
+        post: Callable[[Message], object],
+    ) -> None:
+        """Begin to stop an engine; how it goes on is seen in the pictures."""
+
+        async def act() -> None:
+            await self._operations.stop(node, engine_id, grace_seconds)
+            post(StopAccepted(node, engine_id))
+
+        await self._try(f"stop {engine_id} on {node}", act, post)
+
+    async def refresh(self, post: Callable[[Message], object]) -> None:
+        """Read all nodes again now."""
+        await self._try("refresh", self._operations.refresh, post)
+
+    async def _try(
+        self,
+        action: str,
+        act: Callable[[], Awaitable[None]],
+        post: Callable[[Message], object],
+    ) -> None:
+        try:
+            await act()
+        except LlmgwError as error:
+            post(ActionFailed(action, error))
+
+    async def follow_log(
+        self, node: str, engine_id: str, offset: int | None, post: Callable[[Message], object]
+    ) -> None:
+        """Post a log piece by piece until it ends, across lost connections."""
+        place = -LOG_START_BYTES if offset is None else offset
+        trouble: str | None = None
+        is_first = True
+        while True:
+            try:
+                client = self._fleet.client(node)
+                chunk = await client.read_log(engine_id, place, LOG_CHUNK_BYTES)
+            except LlmgwError as error:
+                if error.code != trouble:
+                    post(LogInterrupted(node, engine_id, error))
+                    trouble = error.code
+                if isinstance(error, EngineNotFound):
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if is_first or trouble or chunk.data or chunk.skipped or chunk.ended:
+                post(LogArrived(node, chunk))
+            if chunk.ended:
+                return
+            trouble, is_first = None, False
+            has_more = chunk.next_offset < chunk.end_offset
+            place = chunk.next_offset
+            await asyncio.sleep(LOG_BREATH_SECONDS if has_more else LOG_IDLE_SECONDS)
+
+
+class FleetOperations:
+    """The real thing: plans and acts through `llmgw_core.fleet.operations`."""
+
+    def __init__(self, fleet: object, environ: Mapping[str, str]) -> None:
+        from llmgw_core.fleet.fleet import Fleet
+
+        if not isinstance(fleet, Fleet):
+            raise TypeError(f"not a fleet: {fleet!r}")
+        self._fleet = fleet
+        self._environ = environ
+
+    async def plan(self, request: LaunchRequest, launch_id: str) -> LaunchPlan:
+        """Plan a launch, with what its nodes say of it."""
+        from llmgw_core.fleet.operations import plan_launch
+
+        return await plan_launch(self._fleet, request, launch_id)
+
+    async def launch(self, plan: LaunchPlan) -> tuple[EngineStatus, ...]:
+        """Carry out a plan; secrets that it names come from the operator's environment."""
+        from llmgw_core.fleet.operations import launch_plan
+
+        return await launch_plan(self._fleet, plan, self._environ)
+
+    async def stop(self, node: str, engine_id: str, grace_seconds: float | None) -> None:
+        """Begin to stop an engine."""
+        from llmgw_core.fleet.operations import stop_engine
+
+        await stop_engine(self._fleet, node, engine_id, grace_seconds)
+
+    async def refresh(self) -> None:
+        """Read all connected nodes again; each connection reports by itself."""
+        names = [target.name for target in self._fleet.targets]
+        await asyncio.gather(*(self._refresh_node(name) for name in names))
+
+    async def _refresh_node(self, name: str) -> None:
+        try:
+            await self._fleet.client(name).inventory(max_age_s=0.0)
+        except LlmgwError:
+            # The node's row says so already, and its connection is being tried again.
+            return

@@ -1,0 +1,102 @@
+"""A launch plan as a person reads it: findings, then exactly what will run. Pure."""
+
+import shlex
+
+from llmgw_core.domain.findings import Finding, Severity, has_errors
+from llmgw_core.domain.launch import LaunchPlan, RankPlan
+from llmgw_tui.present.detail import BLANK, fact, heading
+from llmgw_tui.present.states import severity_state
+from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.present.units import count_of
+
+_ORDER = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+
+
+def is_launchable(plan: LaunchPlan | None) -> bool:
+    """Whether the plan may be carried out: it runs something and no finding stops it."""
+    return plan is not None and bool(plan.ranks) and not has_errors(plan.findings)
+
+
+def verdict(plan: LaunchPlan) -> Line:
+    """One line that says whether it can be launched."""
+    errors = sum(finding.severity is Severity.ERROR for finding in plan.findings)
+    warnings = sum(finding.severity is Severity.WARNING for finding in plan.findings)
+    if errors:
+        text = f"✖ cannot be launched: {count_of(errors, 'error')}"
+        return line(span(text, Tone.ERROR))
+    if not plan.ranks:
+        return line(span("✖ cannot be launched: no node fits", Tone.ERROR))
+    if warnings:
+        return line(span(f"▲ can be launched, with {count_of(warnings, 'warning')}", Tone.WARN))
+    return line(span("● can be launched", Tone.OK))
+
+
+def plan_lines(plan: LaunchPlan) -> tuple[Line, ...]:
+    """Verdict, findings, and per rank node, GPUs, argv and env, exactly as they will be."""
+    lines: list[Line] = [verdict(plan), BLANK]
+    findings = sorted(plan.findings, key=lambda finding: _ORDER.index(finding.severity))
+    for finding in findings:
+        lines += finding_lines(finding)
+    if findings:
+        lines.append(BLANK)
+    for rank in plan.ranks:
+        lines += rank_lines(rank)
+    return tuple(lines)
+
+
+def finding_lines(finding: Finding) -> list[Line]:
+    """What is wrong and what to do."""
+    look = severity_state(finding.severity)
+    said = [
+        line(
+            span(f"{look.glyph} {look.word}: ", look.tone),
+            f"{finding.subject}: {finding.what}",
+            span(f"  [{finding.code}]", Tone.DIM),
+        )
+    ]
+    return [*said, line(span(f"  → {finding.fix}"))] if finding.fix else said
+
+
+def rank_lines(rank: RankPlan) -> list[Line]:
+    """One rank: where, on what, with which environment, and the command."""
+    title = rank.engine_id if rank.ranks == 1 else f"rank {rank.rank} of {rank.ranks}"
+    gpus = ", ".join(map(str, rank.gpus)) if rank.gpus else "none (CPU)"
+    lines = [
+        heading(title),
+        fact("node", rank.node),
+        fact("GPUs", gpus),
+        fact("address", span(f"{rank.host}:{rank.port}" if rank.port is not None else None)),
+        fact("ready", _readiness(rank)),
+        heading("Environment"),
+    ]
+    lines += [line(f"  {name}={shlex.quote(value)}") for name, value in sorted(rank.env.items())]
+    lines += [
+        line(f"  {name}=", span("(yours, at launch; never shown)", Tone.DIM))
+        for name in sorted(rank.env_from)
+    ]
+    if not rank.env and not rank.env_from:
+        lines.append(line(span("  nothing is added", Tone.DIM)))
+    return [*lines, heading("Command"), *argv_lines(rank.argv), BLANK]
+
+
+def _readiness(rank: RankPlan) -> str:
+    test = "after one token came back" if rank.verify else "by health and model list alone"
+    return f"{test}, within {rank.load_deadline_seconds:.0f} s"
+
+
+def argv_lines(argv: tuple[str, ...]) -> list[Line]:
+    """The command, an option with its value on a line, as a shell would take it."""
+    lines: list[str] = []
+    for place, word in enumerate(argv):
+        quoted = shlex.quote(word)
+        previous = argv[place - 1] if place else ""
+        is_value = previous.startswith("--") and "=" not in previous and not word.startswith("--")
+        if lines and (is_value or not word.startswith("--")):
+            lines[-1] += f" {quoted}"
+        else:
+            lines.append(quoted)
+    last = len(lines) - 1
+    return [
+        line(("  " if place == 0 else "    ") + text + ("" if place == last else " \\"))
+        for place, text in enumerate(lines)
+    ]

@@ -1,0 +1,84 @@
+"""What a table shows: columns, rows by key, and how the columns share the width there is. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from llmgw_tui.present.text import Line, dimmed, width
+
+Key = tuple[str, ...]
+GAP = 2  # blanks between columns
+
+
+class Column(NamedTuple):
+    """One column. `keep` orders who stays when it gets narrow: 9 always, 1 goes first."""
+
+    title: str
+    least: int = 4  # cells it shrinks to before a column is dropped
+    most: int = 40
+    keep: int = 5
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. The key is its identity, whatever its place."""
+
+    key: Key
+    cells: tuple[Line, ...]
+
+    def as_dim(self) -> "Row":
+        """The row greyed: what it says is old."""
+        return Row(self.key, tuple(dimmed(cell) for cell in self.cells))
+
+
+def natural_widths(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[int, ...]:
+    """The width each column would like, between its title's and its most."""
+    widths = [len(column.title) for column in columns]
+    for row in rows:
+        for place, cell in enumerate(row.cells):
+            widths[place] = max(widths[place], width(cell))
+    return tuple(
+        min(wish, max(column.most, len(column.title)))
+        for wish, column in zip(widths, columns, strict=True)
+    )
+
+
+def share_width(
+    columns: Sequence[Column], wishes: Sequence[int], available: int
+) -> tuple[int, ...]:
+    """Cells for each column, 0 for one that is left out: shrink first, then drop the least worth keeping."""
+    shown = list(range(len(columns)))
+    while True:
+        widths = _shrink(columns, wishes, shown, available)
+        total = sum(widths[place] for place in shown) + GAP * max(0, len(shown) - 1)
+        if total <= available or len(shown) <= 1:
+            return tuple(widths)
+        # Of equals the one further to the right goes.
+        shown.remove(min(shown, key=lambda place: (columns[place].keep, -place)))
+
+
+def _shrink(
+    columns: Sequence[Column], wishes: Sequence[int], shown: Sequence[int], available: int
+) -> list[int]:
+    """Take cells from the widest that may still shrink until the rest fits, or none may."""
+    widths = [0] * len(columns)
+    for place in shown:
+        widths[place] = wishes[place]
+    surplus = sum(widths) + GAP * max(0, len(shown) - 1) - available
+    while surplus > 0:
+        able = [place for place in shown if widths[place] > columns[place].least]
+        if not able:
+            return widths
+        widest = max(able, key=lambda place: widths[place])
+        widths[widest] -= 1
+        surplus -= 1
+    return widths
+
+
+def anchor(rows: Sequence[Row], key: Key | None, old_place: int) -> int:
+    """Where the cursor goes: to its key wherever that is now, else to the nearest place there is."""
+    for place, row in enumerate(rows):
+        if row.key == key:
+            return place
+    return max(0, min(old_place, len(rows) - 1))

@@ -1,0 +1,359 @@
+"""The console's one screen: header, numbered views, error line, footer. Posts commands, awaits nothing."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import ContentSwitcher, Footer
+
+from llmgw_core.domain.inventory import FleetSnapshot
+from llmgw_tui.messages import (
+    LogArrived,
+    LogInterrupted,
+    LogWanted,
+    RefreshRequested,
+    StopRequested,
+)
+from llmgw_tui.present import engines
+from llmgw_tui.present.header import header, tabs
+from llmgw_tui.present.pick import engine_under
+from llmgw_tui.present.stop import refusal, stop_target
+from llmgw_tui.present.table import Key
+from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.screens.help import HelpScreen, help_groups
+from llmgw_tui.screens.launch import LaunchScreen
+from llmgw_tui.screens.stop import StopScreen
+from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, FABRIC, GPUS, IDS, LOG_ID, TITLES
+from llmgw_tui.widgets.log_panel import LogPanel
+from llmgw_tui.widgets.log_view import LogView
+from llmgw_tui.widgets.master_detail import MasterDetail, ViewSpec
+from llmgw_tui.widgets.table import Table
+from llmgw_tui.widgets.toned import LineBar
+
+TICK_SECONDS = 1.0  # ages are drawn anew; widgets whose text stays the same are not
+LOG_DELAY_SECONDS = 0.15  # the cursor rests this long on an engine before its log is read
+
+
+class TabBar(LineBar):
+    """The names of the views; a click on one opens it."""
+
+    def show(self, current: int) -> None:
+        """Bracket the current one."""
+        self.set_line((span(" "), *tabs(TITLES, current)))
+
+    def on_click(self, event: events.Click) -> None:
+        """Open the view under the pointer."""
+        left = 1
+        for place, title in enumerate(TITLES):
+            right = left + len(title) + 5
+            if left <= event.x < right:
+                self.post_message(self.Chosen(place))
+                return
+            left = right
+
+    class Chosen(Message):
+        """A view was clicked."""
+
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            self.place = place
+
+
+class MainScreen(Screen[None]):
+    """Shows the latest snapshot; keeps what is selected, by key."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(place + 1), f"view({place})", title, show=False)
+            for place, title in enumerate(TITLES)
+        ),
+        Binding("L", "launch", "Launch", key_display="L"),
+        Binding("X", "stop", "Stop", key_display="X"),
+        Binding("l", "logs", "Log"),
+        Binding("r", "refresh", "Refresh"),
+        Binding("y", "copy", "Copy"),
+        Binding("colon", "app.command_palette", "Commands", key_display=":"),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("escape,backspace", "back", "Back", show=False),
+        Binding("q", "back_or_quit", "Back/quit"),
+    ]
+    CSS = """
+    #error { display: none; background: $surface; }
+    #error.-shown { display: block; }
+    #views { height: 1fr; }
+    """
+
+    def __init__(self, cluster: str, clock: Callable[[], float], *, read_only: bool) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._clock = clock
+        self._read_only = read_only
+        self._snapshot: FleetSnapshot | None = None
+        self._back_to = 0  # the view that `l` came from
+        self._awaited: Key | None = None  # an engine just launched: selected once it is listed
+        self._followed: Key | None = None
+        self._log_timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield LineBar(id="header")
+        yield TabBar(id="tabs")
+        with ContentSwitcher(initial=CLUSTER.id, id="views"):
+            for spec in (CLUSTER, GPUS, FABRIC, self._engines_spec()):
+                yield MasterDetail(spec)
+            yield LogPanel(id=LOG_ID)
+        yield LineBar(id="error")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def _engines_spec(self) -> ViewSpec:
+        return ViewSpec(
+            ENGINES_ID,
+            "Engines",
+            engines.COLUMNS,
+            engines.rows,
+            self._engine_detail,
+            engines.empty,
+        )
+
+    def _engine_detail(self, snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
+        log = self.log_panel
+        tail = log.tail(engines.LAST_LOG_LINES) if log.subject == key else ()
+        return engines.detail(snapshot, key, now, tail)
+
+    def on_mount(self) -> None:
+        """Draw the empty picture at once; ages tick from here on."""
+        self.set_interval(TICK_SECONDS, self.redraw)
+        self.redraw()
+        self.log_panel.show_status()
+        self.view_of(CLUSTER.id).focus_list()
+
+    @property
+    def log_panel(self) -> LogPanel:
+        """The log view."""
+        return self.query_one(LogPanel)
+
+    @property
+    def current(self) -> str:
+        """Id of the view that is shown."""
+        return self.query_one(ContentSwitcher).current or CLUSTER.id
+
+    @property
+    def snapshot(self) -> FleetSnapshot | None:
+        """The picture that is shown; None before the first."""
+        return self._snapshot
+
+    def view_of(self, name: str) -> MasterDetail:
+        """A numbered view by its id."""
+        return self.query_one(f"#{name}", MasterDetail)
+
+    def show_snapshot(self, snapshot: FleetSnapshot) -> None:
+        """Take in a new picture and draw what is seen of it."""
+        self._snapshot = snapshot
+        self.redraw()
+        self._select_awaited()
+
+    def redraw(self) -> None:
+        """Draw header and current view as of now."""
+        now = self._clock()
+        value = header(
+            self._snapshot, self._cluster, now, self.size.width, read_only=self._read_only
+        )
+        self.query_one("#header", LineBar).set_line(value)
+        self.query_one(TabBar).show(IDS.index(self.current))
+        if self.current != LOG_ID:
+            self.view_of(self.current).show(self._snapshot, now)
+
+    def _select_awaited(self) -> None:
+        if self._awaited is not None and self.current == ENGINES_ID:
+            view = self.view_of(ENGINES_ID)
+            if view.table.select(self._awaited) or view.table.cursor_key == self._awaited:
+                self._awaited = None
+
+    def await_engine(self, key: Key) -> None:
+        """Go to the engine view, and to this engine as soon as its node lists it."""
+        self._awaited = key
+        self.action_view(IDS.index(ENGINES_ID))
+        self._select_awaited()
+
+    def show_error(self, text: str) -> None:
+        """Keep an error in sight until the next key `escape`."""
+        bar = self.query_one("#error", LineBar)
+        bar.set_line(line(span(f" ✖ {text}", Tone.ERROR), span("  (esc)", Tone.DIM)))
+        bar.add_class("-shown")
+
+    def selected_engine(self) -> engines.EngineView | None:
+        """The engine that a key would act on now: in the log its own, elsewhere the selected row's."""
+        if self.current == LOG_ID:
+            return engines.find_engine(self._snapshot, self.log_panel.subject)
+        key = self.view_of(self.current).table.cursor_key
+        return engine_under(self._snapshot, self.current, key)
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def show_log(self, message: LogArrived) -> None:
+        """Add a piece of log, and draw the detail that quotes it."""
+        self.log_panel.add((message.node, message.chunk.engine), message.chunk)
+        if self.current == ENGINES_ID:
+            self.view_of(ENGINES_ID).show_detail()
+
+    def show_log_trouble(self, message: LogInterrupted) -> None:
+        """Say that the log cannot be read now."""
+        reason = f"{message.error.message}; trying again"
+        self.log_panel.interrupt((message.node, message.engine_id), reason)
+
+    @on(Table.Selected)
+    def _on_selected(self, event: Table.Selected) -> None:
+        if event.table is self.view_of(ENGINES_ID).table:
+            self._follow_soon()
+
+    @on(Table.Opened)
+    def _on_opened(self, event: Table.Opened) -> None:
+        if self.current != LOG_ID and event.table is self.view_of(self.current).table:
+            self.view_of(self.current).open_detail()
+
+    @on(TabBar.Chosen)
+    def _on_chosen(self, event: TabBar.Chosen) -> None:
+        self.action_view(event.place)
+
+    # --- the log that is followed -------------------------------------------------------------
+
+    def _follow_soon(self) -> None:
+        if self._log_timer is not None:
+            self._log_timer.stop()
+        self._log_timer = self.set_timer(LOG_DELAY_SECONDS, self._follow_now)
+
+    def _follow_now(self) -> None:
+        """Ask for the log of the engine that is seen, and of no other."""
+        wanted = self._wanted_log()
+        if wanted is not None and wanted != self.log_panel.subject:
+            item = engines.find_engine(self._snapshot, wanted)
+            name = engines.name_text(item.status) if item else wanted[-1]
+            self.log_panel.follow(wanted, f"{name} on {wanted[0]}")
+        if wanted == self._followed:
+            return
+        self._followed = wanted
+        if wanted is None:
+            self.post_message(LogWanted(None, None))
+        else:
+            self.post_message(LogWanted(wanted[0], wanted[1], self.log_panel.next_offset))
+
+    def _wanted_log(self) -> Key | None:
+        if self.current == ENGINES_ID:
+            return self.view_of(ENGINES_ID).table.cursor_key
+        return self.log_panel.subject if self.current == LOG_ID else None
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Grey what a read-only console does not do."""
+        del parameters
+        return None if self._read_only and action in ("launch", "stop") else True
+
+    def action_view(self, place: int) -> None:
+        """Show a numbered view."""
+        name = IDS[place]
+        if name == LOG_ID and self.current != LOG_ID:
+            self._back_to = IDS.index(self.current)
+            if self.log_panel.subject is None:
+                self._point_log_at(self.selected_engine() or self._only_engine())
+        self.query_one(ContentSwitcher).current = name
+        self.redraw()
+        if name == LOG_ID:
+            self.log_panel.show_status()
+            self.log_panel.focus_list()
+        else:
+            self.view_of(name).focus_list()
+        self._follow_soon()
+
+    def _only_engine(self) -> engines.EngineView | None:
+        found = engines.engines_of(self._snapshot) if self._snapshot else ()
+        return found[0] if found else None
+
+    def _point_log_at(self, item: engines.EngineView | None) -> None:
+        if item is not None:
+            title = f"{engines.name_text(item.status)} on {item.key[0]}"
+            self.log_panel.follow(item.key, title)
+
+    def action_logs(self) -> None:
+        """Show the log of the selected engine."""
+        if self.current == LOG_ID:
+            return
+        item = self.selected_engine()
+        if item is None:
+            self.notify("No engine is selected: choose one in the engine view (4).", markup=False)
+            return
+        self._point_log_at(item)
+        self.action_view(IDS.index(LOG_ID))
+        self._follow_now()
+
+    def action_launch(self) -> None:
+        """Open the launch form, on the selected node."""
+        node = None
+        if self.current != LOG_ID:
+            key = self.view_of(self.current).table.cursor_key
+            node = key[0] if key else None
+        self.app.push_screen(LaunchScreen(self._snapshot, node))
+
+    def action_stop(self) -> None:
+        """Ask about stopping the engine that is selected now, whatever moves meanwhile."""
+        item = self.selected_engine()
+        why_not = refusal(item)
+        if item is None or why_not is not None:
+            self.notify(why_not or "", severity="warning", markup=False)
+            return
+        self.app.push_screen(StopScreen(stop_target(item, self._clock())), self._on_stop_answer)
+
+    def _on_stop_answer(self, request: StopRequested | None) -> None:
+        if request is not None:
+            self.post_message(request)
+
+    def action_refresh(self) -> None:
+        """Read all nodes again now."""
+        self.post_message(RefreshRequested())
+
+    def action_copy(self) -> None:
+        """Copy the selected row, or the log lines that are seen."""
+        if self.current == LOG_ID:
+            text = self.query_one(LogView).visible_text()
+        else:
+            view = self.view_of(self.current)
+            text = view.pane.text if view.pane.has_focus else view.table.selected_text
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify("Copied. A terminal without OSC 52: shift-drag to select.", markup=False)
+
+    def action_help(self) -> None:
+        """Show every key."""
+        groups = help_groups(
+            self.app.get_key_display,
+            {"Everywhere": type(self), "In a list": Table, "In the log": LogView},
+        )
+        self.app.push_screen(HelpScreen(groups))
+
+    def action_back(self) -> bool:
+        """Undo the last step inwards: the error line, the open detail, the log. True if there was one."""
+        bar = self.query_one("#error", LineBar)
+        if bar.has_class("-shown"):
+            bar.remove_class("-shown")
+        elif self.current == LOG_ID:
+            self.action_view(self._back_to)
+        elif self.view_of(self.current).is_open or self.view_of(self.current).pane.has_focus:
+            self.view_of(self.current).focus_list()
+        else:
+            return False
+        return True
+
+    def action_back_or_quit(self) -> None:
+        """Back; at the top the console ends. Engines go on."""
+        if not self.action_back():
+            self.app.exit()
+
+    def go_to(self, view: str, key: Key) -> None:
+        """Open a view with the cursor on this key."""
+        self.action_view(IDS.index(view))
+        self.view_of(view).table.select(key)
