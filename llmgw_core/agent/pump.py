@@ -1,0 +1,146 @@
+"""Stores what an engine prints, in segments of bounded size, and never stops reading: a full pipe would block the engine.
+
+`os` alone: the shim imports this and must stay small.
+"""
+
+# ruff: noqa: PTH103, PTH116, PTH118, PTH208
+# pathlib would double the shim's memory.
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from llmgw_core.agent.durable import read_json, remove_quietly, write_json_durably
+
+SEGMENT_BYTES = 8 << 20
+SEGMENTS_KEPT = 8
+READ_BYTES = 64 << 10
+META_EVERY_S = 1.0
+PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031  # fcntl(2); Python names it from 3.10 on
+
+
+def list_segments(directory: str) -> list[tuple[int, str]]:
+    """(offset of the first byte, path) of each segment, oldest first. Empty where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted(
+        (int(name[:-4]), os.path.join(directory, name))
+        for name in names
+        if name.endswith(".seg") and name[:-4].isdigit()
+    )
+
+
+def read_dropped(directory: str) -> int:
+    """Bytes that could not be stored over the engine's life; 0 when nothing says so."""
+    try:
+        dropped = read_json(os.path.join(directory, "meta.json")).get("dropped")
+    except (OSError, ValueError):
+        return 0
+    return dropped if isinstance(dropped, int) else 0
+
+
+class Pump:
+    """Moves bytes from the engine's FIFO into segments. What the disk does not take is counted and let go."""
+
+    def __init__(self, fifo: str, directory: str, segment_bytes: int, segments_kept: int) -> None:
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._segments_kept = segments_kept
+        # Read-write: with no writer left it does not say end of file for ever, and opening does not wait for one.
+        self.fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        _widen(self.fd)
+        self._out = -1
+        self._used = 0
+        self._dropped = read_dropped(directory)
+        self._dropped_told = self._dropped
+        self._checked_at = 0.0
+        self._offset = 0
+        segments = list_segments(directory)
+        if segments:
+            start, path = segments[-1]
+            self._offset = start + os.stat(path).st_size
+
+    def drain(self, max_reads: int) -> bool:
+        """Store what is there, at most that many reads of 64 KiB. False: nothing was there."""
+        moved = False
+        for _ in range(max_reads):
+            try:
+                data = os.read(self.fd, READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            moved = True
+            self._store(data)
+        self.check()
+        return moved
+
+    def check(self) -> None:
+        """About once a second: notice that the directory was deleted, and tell how much was dropped."""
+        now = time.monotonic()
+        if now - self._checked_at < META_EVERY_S:
+            return
+        self._checked_at = now
+        if self._out >= 0 and os.fstat(self._out).st_nlink == 0:
+            self._close_segment()
+        if self._dropped != self._dropped_told:
+            self._tell_dropped()
+
+    def close(self) -> None:
+        """Nothing more will be stored."""
+        self._close_segment()
+        if self._dropped != self._dropped_told:
+            self._tell_dropped()
+        os.close(self.fd)
+
+    def _store(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                if self._out < 0 or self._used >= self._segment_bytes:
+                    self._open_segment()
+                written = os.write(self._out, view[: self._segment_bytes - self._used])
+            except OSError:
+                # Full disk, quota, a read-only remount: the engine's life is worth more than its log.
+                self._dropped += len(view)
+                return
+            self._used += written
+            self._offset += written
+            view = view[written:]
+
+    def _open_segment(self) -> None:
+        self._close_segment()
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        path = os.path.join(self._directory, f"{self._offset:020d}.seg")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._out = os.open(path, flags, 0o600)
+        self._used = 0
+        for _, old in list_segments(self._directory)[: -self._segments_kept]:
+            remove_quietly(old)
+
+    def _close_segment(self) -> None:
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
+
+    def _tell_dropped(self) -> None:
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            write_json_durably(
+                os.path.join(self._directory, "meta.json"), {"dropped": self._dropped}
+            )
+        except OSError:
+            return  # the disk is still full; tried again in a second
+        self._dropped_told = self._dropped
+
+
+def _widen(fd: int) -> None:
+    """More room for what an engine prints while its pump is being replaced."""
+    try:
+        fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
+    except OSError:
+        return  # above the user's limit: the usual 64 KiB do
