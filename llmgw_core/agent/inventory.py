@@ -1,0 +1,142 @@
+"""A node as a scheduler would see it, read on the node itself: host, GPUs, ports, and the engines it is told of."""
+
+import os
+import threading
+import time
+from typing import Mapping, Optional, Sequence, Tuple
+
+from llmgw_core.agent.probes.gpus import GpuReading, SmiReader, assess_gpus
+from llmgw_core.agent.probes.host import read_host
+from llmgw_core.agent.probes.infiniband import read_ports
+from llmgw_core.domain.engine import EngineStatus
+from llmgw_core.domain.hardware import Gpu, Port
+from llmgw_core.domain.inventory import Node
+
+MIN_GPU_AGE_S = 2.0  # nvidia-smi is not asked more often, whoever watches
+PORTS_AGE_S = 10.0
+RETRY_SILENT_S = 30.0  # pause after an nvidia-smi that did not answer
+_WAIT_MARGIN_S = 6.0  # ending a hung nvidia-smi, asking GPUs one by one
+
+
+class NodeProbe:
+    """Reads the node again and again, at the cost of what has changed. Thread-safe; each `read` blocks.
+
+    nvidia-smi runs in a thread, one at a time. Only the first readings wait for it: once it has failed to answer,
+    every read returns at once with the GPUs' identities, and the thread goes on trying.
+    """
+
+    def __init__(self, env: Mapping[str, str], smi_timeout_s: Optional[float] = None) -> None:
+        self._sysfs_root = sysfs_root_of(env)
+        self._smi = SmiReader(env) if smi_timeout_s is None else SmiReader(env, smi_timeout_s)
+        self._max_wait_s = self._smi.timeout_s + _WAIT_MARGIN_S
+        self._lock = threading.Lock()
+        self._reading = GpuReading()
+        self._read_at: Optional[float] = None  # monotonic, of the last answer
+        self._in_flight: Optional[threading.Event] = None
+        self._known: Tuple[Gpu, ...] = ()
+        self._ports: Tuple[Port, ...] = ()
+        self._ports_at: Optional[float] = None
+
+    def read(
+        self,
+        engines: Sequence[EngineStatus] = (),
+        owners: Optional[Mapping[int, str]] = None,
+        taken_gpus: Optional[Mapping[int, str]] = None,
+        max_age_s: float = 1.0,
+    ) -> Node:
+        """The node now. GPUs are at most max(max_age_s, 2 s) old while nvidia-smi answers, ports 10 s.
+
+        Args:
+            engines: engines of ours, passed on.
+            owners: engine id by pid of every process that belongs to an engine.
+            taken_gpus: engine id by GPU index, of engines that are not over.
+        """
+        self._refresh_gpus(max(max_age_s, MIN_GPU_AGE_S))
+        with self._lock:
+            reading = self._reading
+            gpus = assess_gpus(reading, owners or {}, taken_gpus or {}, self._known)
+            if not reading.is_silent:
+                self._known = gpus
+        return _build_node(reading, gpus, self._read_ports(), engines)
+
+    def close(self) -> None:
+        """Ask an nvidia-smi that hangs to end. What was started ends by itself."""
+        self._smi.close()
+
+    def _refresh_gpus(self, max_age_s: float) -> None:
+        with self._lock:
+            was_silent = self._reading.is_silent
+            limit_s = (
+                max_age_s if not _has_timed_out(self._reading) else max(max_age_s, RETRY_SILENT_S)
+            )
+            is_fresh = self._read_at is not None and time.monotonic() - self._read_at < limit_s
+            if is_fresh:
+                return
+            if self._in_flight is None:
+                self._in_flight = threading.Event()
+                done = self._in_flight
+                threading.Thread(target=self._ask_smi, args=(done,), daemon=True).start()
+            done = self._in_flight
+        if not was_silent:
+            done.wait(self._max_wait_s)
+
+    def _ask_smi(self, done: threading.Event) -> None:
+        try:
+            reading = self._smi.read()
+            with self._lock:
+                self._reading = reading
+                self._read_at = time.monotonic()
+        finally:
+            with self._lock:
+                self._in_flight = None
+            done.set()
+
+    def _read_ports(self) -> Tuple[Port, ...]:
+        with self._lock:
+            now = time.monotonic()
+            if self._ports_at is None or now - self._ports_at >= PORTS_AGE_S:
+                self._ports = read_ports(self._sysfs_root)
+                self._ports_at = now
+            return self._ports
+
+
+def read_node(
+    env: Mapping[str, str],
+    engines: Sequence[EngineStatus] = (),
+    owners: Optional[Mapping[int, str]] = None,
+    taken: Optional[Mapping[int, str]] = None,
+) -> Node:
+    """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10."""
+    reading = SmiReader(env).read()
+    gpus = assess_gpus(reading, owners or {}, taken or {})
+    return _build_node(reading, gpus, read_ports(sysfs_root_of(env)), engines)
+
+
+def _has_timed_out(reading: GpuReading) -> bool:
+    """Whether the next try may last as long; looking after one that hangs costs nothing."""
+    return reading.is_silent and reading.fault is not None and reading.fault.code == "smi-timeout"
+
+
+def sysfs_root_of(env: Mapping[str, str]) -> str:
+    """Where sysfs is: LLMGW_SYSFS_ROOT, else /sys."""
+    return env.get("LLMGW_SYSFS_ROOT") or "/sys"
+
+
+def _build_node(
+    reading: GpuReading,
+    gpus: Tuple[Gpu, ...],
+    ports: Tuple[Port, ...],
+    engines: Sequence[EngineStatus],
+) -> Node:
+    name = os.uname().nodename or "localhost"
+    return Node(
+        name=name,
+        error=reading.fault,
+        host=read_host(),
+        driver_version=reading.driver_version,
+        cuda_version=reading.cuda_version,
+        gpus=gpus,
+        ports=ports,
+        island=name,
+        engines=tuple(engines),
+    )

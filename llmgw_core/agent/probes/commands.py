@@ -1,0 +1,147 @@
+"""Commands run side by side, with one deadline for all, bounded output, and nothing waited for that cannot be ended."""
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import IO, Dict, List, Mapping, Optional, Sequence, Tuple
+
+MAX_OUTPUT_BYTES = 4 << 20
+_TERM_WAIT_S = 1.0
+_CHUNK_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command said and how it ended. Undecodable bytes are replaced."""
+
+    stdout: str = ""
+    stderr: str = ""
+    code: Optional[int] = None  # negative: ended by that signal; None: not started, or timed out
+    timed_out: bool = False
+    cannot_start: str = ""  # why it could not be started
+    left_running: Optional[subprocess.Popen[bytes]] = None  # outlived SIGTERM: in the driver
+
+
+def run_together(
+    commands: Sequence[Sequence[str]], timeout_s: float, env: Mapping[str, str]
+) -> List[CommandResult]:
+    """Start all commands at once and give their results in the same order.
+
+    Those that have not ended after `timeout_s`, or print more than `MAX_OUTPUT_BYTES`, get SIGTERM and a second to
+    go. What then still lives is handed back in `left_running`: never SIGKILL, which in the middle of a driver call
+    has frozen GPUs, and does not end a process in uninterruptible sleep anyway.
+    """
+    runs = [_start(command, env) for command in commands]
+    _drain([run for run in runs if run.process is not None], time.monotonic() + timeout_s)
+    return [_finish(run) for run in runs]
+
+
+class _Run:
+    """A command under way."""
+
+    def __init__(self) -> None:
+        self.process: Optional[subprocess.Popen[bytes]] = None
+        self.cannot_start = ""
+        self.chunks: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
+        self.size = 0
+        self.timed_out = False
+
+
+def _start(command: Sequence[str], env: Mapping[str, str]) -> _Run:
+    run = _Run()
+    try:
+        run.process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,  # the signal shall reach what a wrapper script started, too
+        )
+    except (OSError, ValueError) as error:
+        run.cannot_start = str(error) or type(error).__name__
+    return run
+
+
+def _drain(runs: Sequence[_Run], deadline: float) -> None:
+    """Read all pipes until every command has closed its own, or the deadline."""
+    with selectors.DefaultSelector() as selector:
+        for run in runs:
+            for name, pipe in _pipes(run):
+                os.set_blocking(pipe.fileno(), False)
+                selector.register(pipe, selectors.EVENT_READ, (run, name))
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            for key, _ in ready:
+                run, name = key.data
+                if not _take_chunk(run, name, key.fd):
+                    selector.unregister(key.fileobj)
+            if not ready and time.monotonic() >= deadline:
+                return
+
+
+def _pipes(run: _Run) -> List[Tuple[str, IO[bytes]]]:
+    process = run.process
+    if process is None or process.stdout is None or process.stderr is None:
+        return []
+    return [("stdout", process.stdout), ("stderr", process.stderr)]
+
+
+def _take_chunk(run: _Run, name: str, fd: int) -> bool:
+    """Whether more may come from that pipe."""
+    try:
+        chunk = os.read(fd, _CHUNK_BYTES)
+    except BlockingIOError:
+        return True
+    run.chunks[name].append(chunk)
+    run.size += len(chunk)
+    return bool(chunk) and run.size <= MAX_OUTPUT_BYTES
+
+
+def _finish(run: _Run) -> CommandResult:
+    process = run.process
+    if process is None:
+        return CommandResult(cannot_start=run.cannot_start)
+    code = _wait_or_terminate(run, process)
+    for _, pipe in _pipes(run):
+        pipe.close()
+    return CommandResult(
+        stdout=b"".join(run.chunks["stdout"]).decode("utf-8", "replace"),
+        stderr=b"".join(run.chunks["stderr"]).decode("utf-8", "replace"),
+        code=None if run.timed_out else code,
+        timed_out=run.timed_out,
+        left_running=process if code is None else None,
+    )
+
+
+def _wait_or_terminate(run: _Run, process: subprocess.Popen[bytes]) -> Optional[int]:
+    """The exit status; None when the process lives on."""
+    is_closed = all(chunks and chunks[-1] == b"" for chunks in run.chunks.values())
+    if is_closed:
+        # Both pipes are closed: it is about to end.
+        code = _wait(process)
+        if code is not None:
+            return code
+    run.timed_out = process.poll() is None
+    terminate(process)
+    return _wait(process)
+
+
+def terminate(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to the command and what it started, if it has not ended."""
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+    except OSError:
+        process.terminate()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> Optional[int]:
+    try:
+        return process.wait(_TERM_WAIT_S)
+    except subprocess.TimeoutExpired:
+        return None
