@@ -96,12 +96,18 @@ def _read_entries(port: int) -> Iterator[TcpEntry]:
 def _find_socket_owner(inodes: Set[int]) -> Optional[int]:
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            links = [os.readlink(fd) for fd in (process / "fd").iterdir()]  # noqa: PTH115 - text, not a path
-        except OSError:
-            continue
-        if wanted.intersection(links):
+        if process.name.isdigit() and wanted.intersection(_read_links(process / "fd")):
             return int(process.name)
     return None
+
+
+def _read_links(directory: Path) -> Iterator[str]:
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - thousands of them
+    except OSError:
+        return  # another user's, or gone
+    for name in names:
+        try:
+            yield os.readlink(directory / name)  # noqa: PTH115 - text, not a path
+        except OSError:
+            continue  # closed meanwhile
