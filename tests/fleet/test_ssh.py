@@ -1,7 +1,6 @@
 """SshTransport against a real sshd: what works, and what an operator is told where it does not."""
 
 import asyncio
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,16 +25,14 @@ from llmgw_core.errors import (
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.ssh import SshChannel, SshTransport, shell_command
 from llmgw_core.fleet.ssh_dial import JumpHosts
-from tests.support.sshd import MakeSshd, Sshd, free_port, make_key
+from tests.support.sshd import MakeSshd, Sshd, free_port, make_key, ssh_environ
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 20.0
 
 
 def environ(sshd: Sshd, **more: str) -> dict[str, str]:
-    """The operator's environment: no agent, and the test's own ssh_config."""
-    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return {**own, "LLMGW_SSH_CONFIG": str(sshd.ssh_config), **more}
+    return ssh_environ(sshd.ssh_config, **more)
 
 
 def transport(sshd: Sshd, **options: Any) -> SshTransport:

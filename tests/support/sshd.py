@@ -99,16 +99,12 @@ class Sshd:
 
     def pids(self) -> list[int]:
         """Every process that lives because of a session of this sshd, detached ones too."""
-        needle = f"{_MARK}={self.mark}".encode()
-        return [pid for pid in _all_pids() if needle in _read(f"/proc/{pid}/environ")]
+        return find_marked(f"{_MARK}={self.mark}")
 
     def clean_up(self) -> None:
         """End the daemon, its sessions, and whatever they left running."""
         self.stop()
-        deadline = time.monotonic() + DEADLINE_S
-        while (left := self.pids()) and time.monotonic() < deadline:
-            _kill(left)
-            time.sleep(0.02)
+        end_marked(f"{_MARK}={self.mark}")
 
     def _greets(self) -> bool:
         assert self.process is not None
@@ -149,6 +145,32 @@ def start_sshd(
     _write_client_files(sshd)
     sshd.start()
     return sshd
+
+
+def find_marked(marker: str) -> list[int]:
+    """Every process with `NAME=value` in the environment it was started with."""
+    needle = marker.encode()
+    return [pid for pid in _all_pids() if needle in _read(f"/proc/{pid}/environ")]
+
+
+def end_marked(marker: str) -> None:
+    """Kill those processes until none is left."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (left := find_marked(marker)) and time.monotonic() < deadline:
+        _kill(left)
+        time.sleep(0.02)
+
+
+def write_ssh_config(path: Path, *sshds: Sshd) -> Path:
+    """Write one ssh_config that knows each of them by its alias."""
+    path.write_text("\n".join(sshd.ssh_config.read_text("utf-8") for sshd in sshds), "utf-8")
+    return path
+
+
+def ssh_environ(config: Path, **more: str) -> dict[str, str]:
+    """An operator's environment with that ssh_config, without an agent."""
+    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**own, "LLMGW_SSH_CONFIG": str(config), **more}
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:
