@@ -1,0 +1,115 @@
+"""Watchers of the node's state: one reading for all of them, the latest one for each, never a queue."""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Awaitable, Callable, Dict, Optional, Set
+
+from llmgw_core.agent.event_log import EventLog
+from llmgw_core.agent.rpc import make_notification
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.wire import to_jsonable
+
+MIN_INTERVAL_S = 1.0
+MAX_INTERVAL_S = 3600.0
+HEARTBEAT_S = 5.0  # an unchanged node is told that often, so that a console can tell its age
+
+
+class Watcher:
+    """One connection's wish to be told. `send` may be slow: meanwhile readings replace one another."""
+
+    def __init__(self, interval_s: float, send: Callable[[Dict[str, object]], Awaitable[None]]):
+        self.interval_s = clamp_interval(interval_s)
+        self._send = send
+        self._sequence = 0
+        self._latest: Optional[Node] = None
+        self._dirty = asyncio.Event()
+        self._offered_at = float("-inf")
+
+    def offer(self, node: Node, has_changed: bool) -> None:
+        """Take a reading; an unchanged one is passed on as a heartbeat only."""
+        self._latest = node
+        now = time.monotonic()
+        # Half a reading's time less: a heartbeat must not wait for one reading more than it has to.
+        is_due = now - self._offered_at >= max(HEARTBEAT_S, self.interval_s) - MIN_INTERVAL_S / 2
+        if has_changed or is_due:
+            self._offered_at = now
+            self._dirty.set()
+
+    async def run(self) -> None:
+        """Send states until cancelled, at most one per interval."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            self._sequence += 1
+            state = {"seq": self._sequence, "node": to_jsonable(self._latest)}
+            await self._send(make_notification("state", state))
+            await asyncio.sleep(self.interval_s)
+
+
+class Sampler:
+    """Reads the node for as long as somebody watches, as often as the most eager watcher wants."""
+
+    def __init__(self, read: Callable[[float], Awaitable[Node]], log: EventLog) -> None:
+        self._read = read
+        self._log = log
+        self._watchers: Set[Watcher] = set()
+        self._wake = asyncio.Event()
+        self._last: Optional[Node] = None
+
+    def add(self, watcher: Watcher) -> None:
+        """Begin to offer it readings, the first one soon."""
+        self._watchers.add(watcher)
+        self._wake.set()
+
+    def remove(self, watcher: Watcher) -> None:
+        """No more for this one."""
+        self._watchers.discard(watcher)
+
+    def hurry(self) -> None:
+        """Something changed: do not wait for the next turn."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._watchers:
+                began = time.monotonic()
+                await self._sample()
+                await self._rest(began)
+
+    async def _sample(self) -> None:
+        try:
+            node = await self._read(MIN_INTERVAL_S / 2)
+        except Exception as error:  # noqa: BLE001 - an edge: one failed reading must not end all watching
+            self._log.write("sample-failed", kind=type(error).__name__, error=error)
+            return
+        has_changed = self._last is None or _steady(node) != _steady(self._last)
+        self._last = node
+        for watcher in self._watchers:
+            watcher.offer(node, has_changed)
+
+    async def _rest(self, began: float) -> None:
+        """Until the next reading is due; a change ends it early, but never within the shortest interval."""
+        interval_s = min((watcher.interval_s for watcher in self._watchers), default=MIN_INTERVAL_S)
+        await asyncio.sleep(max(0.0, MIN_INTERVAL_S - (time.monotonic() - began)))
+        left = interval_s - (time.monotonic() - began)
+        if left > 0 and self._watchers:
+            try:
+                await asyncio.wait_for(self._wake.wait(), left)
+            except asyncio.TimeoutError:
+                return
+            self._wake.clear()
+
+
+def clamp_interval(seconds: float) -> float:
+    """The interval in force for the one asked for."""
+    return min(max(seconds, MIN_INTERVAL_S), MAX_INTERVAL_S)
+
+
+def _steady(node: Node) -> Node:
+    """The node without what differs between any two readings; that much waits for a heartbeat."""
+    host = replace(node.host, uptime_seconds=None, load_1m=None, memory_available_bytes=None)
+    return replace(node, host=host)

@@ -1,0 +1,125 @@
+"""What the agent does when asked: each method of docs/agent-protocol.md that needs no connection, as a blocking call."""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Mapping, Type
+
+from llmgw_core.agent.inventory import NodeProbe
+from llmgw_core.agent.params import (
+    BadRequest,
+    ForgetParams,
+    HandoverParams,
+    HelloParams,
+    InventoryParams,
+    LaunchParams,
+    LogReadParams,
+    NoParams,
+    PreflightParams,
+    StopParams,
+    WatchParams,
+    read_params,
+)
+from llmgw_core.agent.protocol import MAX_LOG_CHUNK_BYTES, METHOD_NOT_FOUND, Hello
+from llmgw_core.agent.rpc import Request
+from llmgw_core.agent.supervisor import Supervisor
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.wire import to_jsonable
+from llmgw_core.errors import ProtocolError
+
+HURRIED_TICK_S = 0.2  # while an engine is being stopped
+BUSY_TICK_S = 1.0
+IDLE_TICK_S = 5.0
+# Answered by the connection itself, without a thread.
+CONNECTION_METHODS: Mapping[str, Type[Any]] = {
+    "watch": WatchParams,
+    "unwatch": NoParams,
+    "daemon.stop": NoParams,
+    "handover": HandoverParams,
+}
+# After these the engines may look different.
+CHANGING_METHODS = frozenset(["engine.launch", "engine.stop", "engine.forget"])
+
+
+@dataclass(frozen=True)
+class _Method:
+    params: Type[Any]
+    do: Callable[[Any], Any]
+
+
+class AgentService:
+    """The supervisor and the probe behind the methods' names. Every call may block; all are thread-safe."""
+
+    def __init__(self, supervisor: Supervisor, probe: NodeProbe, hello: Hello) -> None:
+        self.supervisor = supervisor
+        self._probe = probe
+        self._hello = hello
+        self._methods: Dict[str, _Method] = {
+            "hello": _Method(HelloParams, lambda _: self._hello),
+            "inventory": _Method(InventoryParams, lambda p: self.read_node(p.max_age_s)),
+            "engine.preflight": _Method(PreflightParams, lambda p: supervisor.preflight(p.rank)),
+            "engine.launch": _Method(
+                LaunchParams, lambda p: supervisor.launch(p.key, p.rank, p.secrets)
+            ),
+            "engine.list": _Method(NoParams, lambda _: supervisor.list()),
+            "engine.stop": _Method(
+                StopParams, lambda p: supervisor.stop(p.key, p.engine, p.grace_seconds)
+            ),
+            "engine.forget": _Method(ForgetParams, self._forget),
+            "log.read": _Method(LogReadParams, self._read_log),
+        }
+
+    def answer(self, request: Request) -> Any:
+        """The JSON-ready result of a request.
+
+        Raises:
+            BadRequest: unknown method, or parameters that do not fit.
+            LlmgwError: it was understood, and could not or must not be done.
+        """
+        method = self._methods.get(request.method)
+        if method is None:
+            raise BadRequest(METHOD_NOT_FOUND, _unknown(request.method, self._hello.version))
+        return to_jsonable(method.do(read_params(method.params, request)))
+
+    def read_node(self, max_age_s: float) -> Node:
+        """This node as a scheduler would see it, at most so many seconds old."""
+        supervisor = self.supervisor
+        return self._probe.read(
+            supervisor.list(), supervisor.owners(), supervisor.taken_gpus(), max_age_s
+        )
+
+    def close(self) -> None:
+        """End what asks engines and drivers. No engine is touched."""
+        self.supervisor.close()
+        self._probe.close()
+
+    def tick(self) -> "Tick":
+        """One step of the supervisor, and what it means for the next."""
+        changed = self.supervisor.tick()
+        live = sum(not engine.state.is_over for engine in self.supervisor.list())
+        if self.supervisor.is_busy():
+            return Tick(changed, live, HURRIED_TICK_S)
+        return Tick(changed, live, BUSY_TICK_S if live else IDLE_TICK_S)
+
+    def _forget(self, params: ForgetParams) -> Dict[str, Any]:
+        self.supervisor.forget(params.key, params.engine)
+        return {}
+
+    def _read_log(self, params: LogReadParams) -> Any:
+        wanted = max(1, min(params.max_bytes, MAX_LOG_CHUNK_BYTES))
+        return self.supervisor.read_log(params.engine, params.offset, wanted)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What a step of the supervisor found."""
+
+    changed: bool
+    live_engines: int
+    pause_s: float  # until the next is due
+
+
+def _unknown(method: str, version: str) -> ProtocolError:
+    return ProtocolError(
+        f"the agent has no method {method[:64]!r}",
+        f"it is of llmgw {version}",
+        "use the llmgw of that version, or let the newer one take over: connect with it",
+    )
