@@ -13,6 +13,8 @@ from llmgw_core.agent.logtext import strip_prefix
 from llmgw_core.domain.engine import Diagnosis, EngineExit
 
 MAX_MESSAGE_CHARS = 400
+MAX_LINE_CHARS = 4000
+MAX_END_LINES = 1000
 _SUSPECT = re.compile(
     r"[Ee]rror|ERROR|[Ee]xception|WARN|[Ff]ail|[Tt]imeout|[Tt]imed out|died|out of memory|Killed|Xid|not fully covered"
     r"|must be executed|is not |cannot|can't|Couldn't|Could not|NUMA|KeyboardInterrupt|is installed with version",
@@ -36,6 +38,8 @@ def diagnose(text: str, ended: EngineExit, was_ready: bool, detail: str = "") ->
     """
     if ended.reason == "exec-failed":
         return Diagnosis("exec-failed", detail or "the command could not be executed", _EXEC_HINT)
+    if ended.reason == "host-rebooted":
+        return _REBOOTED
     lines = suspect_lines(text)
     known = find_cause(lines)
     if known is not None:
@@ -49,13 +53,19 @@ def diagnose(text: str, ended: EngineExit, was_ready: bool, detail: str = "") ->
 
 
 def suspect_lines(text: str) -> List[str]:
-    """The lines that may say what went wrong, without prefixes and tails, each once, in order."""
+    """The lines that may say what went wrong, without prefixes and tails, each once, in order.
+
+    At most the first and the last 1000, so that a log storm costs no more than a moment.
+    """
     seen = {
-        _PYDANTIC_TAIL.sub("", strip_prefix(line)).strip(): None
+        _PYDANTIC_TAIL.sub("", strip_prefix(line[:MAX_LINE_CHARS])).strip(): None
         for line in re.split(r"[\r\n]+", text)
-        if _SUSPECT.search(line)
+        if _SUSPECT.search(line, 0, MAX_LINE_CHARS)
     }
-    return [line for line in seen if line]
+    lines = [line for line in seen if line]
+    if len(lines) > 2 * MAX_END_LINES:
+        return lines[:MAX_END_LINES] + lines[-MAX_END_LINES:]
+    return lines
 
 
 def find_cause(lines: List[str]) -> Optional[Diagnosis]:
@@ -119,6 +129,9 @@ def _describe_end(ended: EngineExit, was_ready: bool) -> Diagnosis:
 
 _SIGKILL = 9
 _EXEC_HINT = "check the engine's path and virtual environment on this node"
+_REBOOTED = Diagnosis(
+    "host-rebooted", "the node was rebooted while it ran", "launch it again with a new plan"
+)
 _HOST_OOM = Diagnosis(
     "host-oom",
     "the kernel killed it because the node ran out of memory",

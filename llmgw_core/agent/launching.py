@@ -121,6 +121,21 @@ def remove_directory(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def has_shim(directory: EngineDir) -> bool:
+    """Whether a shim is at work there: it holds the lock from its first moment on."""
+    try:
+        fd = os.open(directory.pump_lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def _unwritable(instance: InstancePaths, rank: RankPlan, error: OSError) -> LlmgwError:
     kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else HomeUnwritable
     return kind(
@@ -145,19 +160,4 @@ def _never_ran(directory: EngineDir) -> bool:
         read_record(directory.spec, SpecRecord)
     except TornRecord:
         return False
-    return not _has_shim(directory)
-
-
-def _has_shim(directory: EngineDir) -> bool:
-    """Whether a shim is at work there: it holds the lock from its first moment on."""
-    try:
-        fd = os.open(directory.pump_lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return not has_shim(directory)

@@ -106,9 +106,13 @@ def send_signal(process: ProcessId, number: int) -> bool:
         os.close(fd)
 
 
-def send_signal_to_group(run: RunRecord, number: int) -> bool:
-    """Signal the leader's process group, while the leader is there to keep its number from being reused."""
-    if not _is_that(run.leader):
+def send_signal_to_group(run: RunRecord, number: int, members: Iterable[ProcessStat] = ()) -> bool:
+    """Signal the leader's process group at once, so that no fork of it slips through.
+
+    Only while the leader, or one of these members of its group, is there to keep the number from being reused.
+    """
+    holders = [run.leader, *identify(stat for stat in members if stat.pgid == run.pgid)]
+    if not any(_is_that(holder) for holder in holders):
         return False
     try:
         os.killpg(run.pgid, number)

@@ -1,5 +1,6 @@
 """One engine as its supervisor sees it: its records, its processes, and the state they add up to."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Tuple, Type, TypeVar
@@ -104,7 +105,7 @@ class Engine:
         """Read the records that appear while it lives: how it was started, and how it ended."""
         if self.run is None:
             self.run = self._read(self.directory.run, RunRecord)
-        if self.ended is None:
+        if self.ended is None and self.directory.exit.exists():
             self.ended = self._read(self.directory.exit, ExitRecord)
 
     def scan(self, census: Census, with_markers: bool) -> Tuple[ProcessStat, ...]:
@@ -154,7 +155,7 @@ class Engine:
         if self.ended is None:
             reason = "stopped" if operator else "unknown"
             self.ended = ExitRecord(None, None, reason, ended_at)
-            write_record(self.directory.exit, self.ended)
+            self._keep(self.directory.exit, self.ended)
         self.settle()
 
     def settle(self) -> None:
@@ -232,7 +233,7 @@ class Engine:
     def _become_ready(self, verified: bool) -> None:
         now = rfc3339()
         self.ready = ReadyRecord(now, now if verified else None)
-        write_record(self.directory.ready, self.ready)
+        self._keep(self.directory.ready, self.ready)
 
     def _trouble(self, code: str, text: str) -> Diagnosis:
         return Diagnosis(code, self._hide(text), "read the log: llmgw logs " + self.name)
@@ -247,11 +248,13 @@ class Engine:
             return kept
         made = self._diagnose()
         made = replace(made, message=self._hide(made.message))
-        try:
-            write_record(self.directory.diagnosis, made)
-        except OSError:
-            return made  # a full disk: told now, and worked out again by the next daemon
+        self._keep(self.directory.diagnosis, made)
         return made
+
+    def _keep(self, path: Path, record: object) -> None:
+        """Write down what the next daemon can find out again by itself: a full disk changes nothing of what is told."""
+        with contextlib.suppress(OSError):
+            write_record(path, record)
 
     def _diagnose(self) -> Diagnosis:
         ended = self._exit() or EngineExit()

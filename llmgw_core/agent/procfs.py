@@ -53,10 +53,15 @@ def parse_stat(text: str) -> ProcessStat:
 def read_stat(pid: int) -> ProcessStat | None:
     """The process of that pid; None when there is none, or it may not be seen."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return parse_stat(file.read().decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # half the cost of open()
+    except OSError:
         return None
+    try:
+        return parse_stat(os.read(fd, 4096).decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None  # it ended between the two calls
+    finally:
+        os.close(fd)
 
 
 def read_all_stats() -> dict[int, ProcessStat]:

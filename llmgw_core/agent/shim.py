@@ -32,6 +32,7 @@ from llmgw_core.agent.procfs import (
 from llmgw_core.agent.pump import SEGMENT_BYTES, SEGMENTS_KEPT, Pump
 
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NAME = 15
 IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE)
 ENGINE_OOM_ADJ = 200  # the kernel takes the engine before the shim and the daemon
 READS_PER_TURN = 64
@@ -89,7 +90,9 @@ def _detach(directory: str) -> None:
     os.close(errors)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(PR_SET_NAME, b"llmgw-shim", 0, 0, 0)  # as `ps` and `top` show it
     _adjust_oom(-999)  # root only; others stay as they are
 
 

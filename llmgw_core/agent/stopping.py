@@ -66,7 +66,7 @@ class Stopper:
     def _kill(self, members: Sequence[ProcessStat]) -> None:
         run = self._engine.run
         if run is not None:
-            send_signal_to_group(run, signal.SIGKILL)
+            send_signal_to_group(run, signal.SIGKILL, members)
         for process in identify(members):
             send_signal(process, signal.SIGKILL)
 

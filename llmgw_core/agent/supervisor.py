@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from llmgw_core.agent.launching import (
+    has_shim,
     launch_engine,
     refuse_bad_plan,
     remove_directory,
@@ -32,6 +33,7 @@ from llmgw_core.domain.units import natural_key
 from llmgw_core.errors import EngineNotFound, LlmgwError, NameTaken, StopIncomplete
 
 ORPHANS_AFTER_S = 3.0  # members that outlive the leader for so long do not just come down in order
+SHIM_PATIENCE_S = 5.0
 OWNERS_MAX_AGE_S = 5.0
 SCAN_SHARE = 400  # a scan that took t is not done again before 400 t: 0.25 % of a core at most
 DEFAULT_GRACE_S = 30.0
@@ -260,7 +262,7 @@ class Supervisor:
                 "name one by its id",
             )
         if living or named:
-            return (living or named)[-1]
+            return max(living or named, key=lambda engine: engine.status().started_at or "")
         known = ", ".join(sorted(engine.id for engine in self._engines.values())) or "none"
         raise EngineNotFound(
             f"no engine {name} on this node", f"known: {known}", "llmgw status lists them"
@@ -296,8 +298,7 @@ class Supervisor:
             if engine.torn:
                 return
             if engine.run is None or (engine.ended and engine.ended.reason == "host-rebooted"):
-                if engine.ended is not None:
-                    engine.settle()
+                self._observe_recordless(engine)
                 return
             self._upkeep.keep_pump(engine, now)
             if engine.wants_stop:
@@ -311,6 +312,14 @@ class Supervisor:
             engine.diagnosis = Diagnosis(
                 "records", f"its records: {error.strerror or error}", "free space on the node"
             )
+
+    def _observe_recordless(self, engine: Engine) -> None:
+        if engine.ended is not None:
+            engine.settle()
+        elif not has_shim(engine.directory):
+            # Its shim died before the engine's first instruction: nothing of it ever ran.
+            remove_directory(engine.directory.root)
+            del self._engines[engine.id]
 
     def _observe_running(self, engine: Engine, now: float) -> None:
         engine.leader_gone_at = None
@@ -336,8 +345,8 @@ class Supervisor:
             return
         engine.empty_scans += 1
         recorded = engine.ended is not None
-        if shim_lives and not recorded:
-            return  # it is about to record how the leader ended
+        if shim_lives and (not recorded or now - engine.leader_gone_at < SHIM_PATIENCE_S):
+            return  # it is about to record how the leader ended, and to store its last words
         if recorded or engine.empty_scans > 1:
             engine.finish(rfc3339())
 

@@ -1,5 +1,7 @@
 """The cause of a failure is the deepest one in the log, not the last line."""
 
+import time
+
 import pytest
 
 from llmgw_core.agent.diagnosis import diagnose
@@ -100,3 +102,21 @@ def test_long_message_is_cut() -> None:
 
 def test_every_rule_says_what_to_do() -> None:
     assert [rule.code for rule in RULES if not rule.hint] == []
+
+
+def test_log_storm_is_read_in_a_moment() -> None:
+    storm = "\n".join(f"{number} Error: something failed" for number in range(100_000))
+    began = time.monotonic()
+
+    found = diagnose(
+        "RuntimeError: Cannot find any model weights with `/m`\n" + storm, DIED, was_ready=False
+    )
+
+    assert found.code == "weights-missing"
+    assert time.monotonic() - began < 5
+
+
+def test_engine_of_a_former_boot_is_told_as_such() -> None:
+    found = diagnose("ValueError: x", EngineExit(reason="host-rebooted"), was_ready=True)
+
+    assert found.code == "host-rebooted"

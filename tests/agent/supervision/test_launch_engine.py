@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from llmgw_core.agent.launching import prepare_directory
 from llmgw_core.agent.members import find_marked
 from llmgw_core.agent.procfs import read_all_stats
+from llmgw_core.agent.spawn import start_shim
 from llmgw_core.domain.engine import EngineState
 from llmgw_core.domain.findings import Severity
 from llmgw_core.errors import (
@@ -244,11 +246,42 @@ def test_records_that_cannot_be_written_refuse_the_launch_and_leave_nothing(
     assert list(bench.instance.engines.iterdir()) == []
 
 
-def test_launch_cut_off_before_anything_ran_is_forgotten_by_the_next_daemon(bench: Bench) -> None:
-    left = bench.instance.engine("tiny-0000000b").root
-    left.mkdir()
+def test_full_disk_is_told_before_anything_is_tried(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmgw_core.agent.preflight.MIN_FREE_BYTES", 1 << 60)
+
+    findings = bench.supervisor().preflight(bench.plan())
+
+    assert [(finding.code, finding.severity) for finding in findings] == [
+        ("disk-full", Severity.ERROR)
+    ]
+
+
+def test_launch_cut_off_before_anything_ran_starts_afresh_with_the_next_daemon(
+    bench: Bench,
+) -> None:
+    bench.instance.engine("tiny-0000000b").root.mkdir()
+    plan = bench.plan("--hang")
+    prepare_directory(bench.instance.engine(plan.engine_id), "k", plan, {}, "2026-01-01T00:00:00Z")
 
     supervisor = bench.supervisor()
+    forgotten = supervisor.list()
+    status = supervisor.launch("k", plan, {})
 
-    assert supervisor.list() == ()
-    assert not left.exists()
+    assert forgotten == ()
+    assert status.state is EngineState.STARTING
+    assert [path.name for path in bench.instance.engines.iterdir()] == [plan.engine_id]
+
+
+@pytest.mark.slow
+def test_engine_does_not_run_when_its_shim_dies_before_the_record_is_durable(bench: Bench) -> None:
+    plan = bench.plan("--hang")
+    directory = bench.instance.engine(plan.engine_id)
+    prepare_directory(directory, "k", plan, {}, "2026-01-01T00:00:00Z")
+    directory.run.mkdir()  # cannot be replaced by a file
+
+    answer = start_shim(directory, bench.env)
+
+    assert not answer["ok"]
+    wait_until(lambda: bench.processes() == [], "neither shim nor engine is there")
