@@ -180,12 +180,7 @@ _REQUEST: Tuple[Rule, ...] = (
         r"argument --dtype: invalid choice",
         "dtype is the number format; int8 and fp8 are quantizations",
     ),
-    _rule(
-        1,
-        "argument-invalid",
-        r"error: argument .*",
-        "correct the argument",
-    ),
+    _rule(1, "argument-invalid", r"error: argument .*", "correct the argument"),
     _rule(
         0,
         "tool-parser-missing",
@@ -346,12 +341,7 @@ _NETWORK: Tuple[Rule, ...] = (
 )
 
 _SOFTWARE: Tuple[Rule, ...] = (
-    _rule(
-        0,
-        "numa-bind",
-        r"Not enough allowed NUMA nodes",
-        "set VLLM_CPU_OMP_THREADS_BIND=nobind",
-    ),
+    _rule(0, "numa-bind", r"Not enough allowed NUMA nodes", "set VLLM_CPU_OMP_THREADS_BIND=nobind"),
     _rule(
         0,
         "nvcc-missing",
