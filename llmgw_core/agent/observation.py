@@ -48,6 +48,7 @@ class Engine:
         self.known: Tuple[ProcessId, ...] = ()  # members of the last scan
         self.leader_gone_at: Optional[float] = None  # boottime
         self.empty_scans = 0
+        self.was_told_to_stop = False  # by an operator, while its leader lived, by this daemon
         self.spec = self._read(directory.spec, SpecRecord)
         self.run: Optional[RunRecord] = self._read(directory.run, RunRecord)
         self.intent = self._read(directory.intent, IntentRecord)
@@ -161,7 +162,12 @@ class Engine:
     def settle(self) -> None:
         """Set the state of an engine that is over, with the reason why it failed."""
         assert self.ended is not None  # noqa: S101 - the caller saw to it
-        self.state = EngineState.STOPPED if self.ended.reason == "stopped" else EngineState.FAILED
+        if self.was_told_to_stop and self.ended.reason in ("exited", "killed"):
+            # The shim could not read that from the intent: the disk was full when the stop was asked for.
+            self.ended = replace(self.ended, reason="stopped")
+            self._keep(self.directory.exit, self.ended)
+        stopped = self.ended.reason == "stopped"
+        self.state = EngineState.STOPPED if stopped else EngineState.FAILED
         self.diagnosis = None
         if self.state is EngineState.FAILED:
             self.diagnosis = self._read_or_make_diagnosis()

@@ -144,14 +144,21 @@ def _check_executable(rank: RankPlan, env: Mapping[str, str]) -> Iterator[Troubl
 def _check_model(rank: RankPlan, env: Mapping[str, str]) -> Iterator[Trouble]:
     if not rank.model.startswith(("/", ".", "~")):
         return  # a hub name
-    home = env.get("HOME", "")
-    text = home + rank.model[1:] if rank.model.startswith("~/") and home else rank.model
-    path = Path(rank.cwd or "/", text)
+    if rank.model.startswith("~"):
+        home = env.get("HOME", "/home/…")
+        path_in_full = home + rank.model[1:] if rank.model.startswith("~/") else rank.model
+        error = ModelMissing(
+            f"the model {rank.model} is not there",
+            "only a shell knows ~, and engines are started without one",
+            f"write the path in full, e.g. {path_in_full}",
+        )
+        yield Trouble("model-missing", "model", error)
+        return
     try:
-        missing = not path.exists()
+        missing = not Path(rank.cwd or "/", rank.model).exists()
         why = "there is no such file or directory on this node"
-    except OSError as error:
-        missing, why = True, error.strerror or str(error)
+    except OSError as caught:
+        missing, why = True, caught.strerror or str(caught)
     if missing:
         fix = "correct the path, or copy the model to this node"
         error_ = ModelMissing(f"the model {rank.model} is not there", why, fix)

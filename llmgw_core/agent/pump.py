@@ -17,6 +17,9 @@ SEGMENT_BYTES = 8 << 20
 SEGMENTS_KEPT = 8
 READ_BYTES = 64 << 10
 META_EVERY_S = 1.0
+# A log never takes the last of a disk: records must still fit, and the node must still work.
+RESERVE_BYTES = 16 << 20
+SPACE_CHECK_BYTES = 1 << 20
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # fcntl(2); Python names it from 3.10 on
 
@@ -58,6 +61,8 @@ class Pump:
         self._dropped = read_dropped(directory)
         self._dropped_told = self._dropped
         self._checked_at = 0.0
+        self._unchecked_bytes = SPACE_CHECK_BYTES
+        self._is_tight = False
         self._offset = 0
         segments = list_segments(directory)
         if segments:
@@ -85,6 +90,7 @@ class Pump:
         if now - self._checked_at < META_EVERY_S:
             return
         self._checked_at = now
+        self._unchecked_bytes = SPACE_CHECK_BYTES
         if self._out >= 0 and os.fstat(self._out).st_nlink == 0:
             self._close_segment()
         if self._dropped != self._dropped_told:
@@ -103,6 +109,11 @@ class Pump:
             try:
                 if self._out < 0 or self._used >= self._segment_bytes:
                     self._open_segment()
+                if self._unchecked_bytes >= SPACE_CHECK_BYTES:
+                    self._check_space()
+                if self._is_tight:
+                    self._dropped += len(view)
+                    return
                 written = os.write(self._out, view[: self._segment_bytes - self._used])
             except OSError:
                 # Full disk, quota, a read-only remount: the engine's life is worth more than its log.
@@ -110,6 +121,7 @@ class Pump:
                 return
             self._used += written
             self._offset += written
+            self._unchecked_bytes += written
             view = view[written:]
 
     def _open_segment(self) -> None:
@@ -121,6 +133,11 @@ class Pump:
         self._used = 0
         for _, old in list_segments(self._directory)[: -self._segments_kept]:
             remove_quietly(old)
+
+    def _check_space(self) -> None:
+        facts = os.fstatvfs(self._out)
+        self._is_tight = facts.f_bavail * facts.f_frsize < RESERVE_BYTES
+        self._unchecked_bytes = 0
 
     def _close_segment(self) -> None:
         if self._out >= 0:

@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 
-from llmgw_core.agent.durable import read_json, write_json_durably
+from llmgw_core.agent.durable import read_json, remove_quietly, write_json_durably
 from llmgw_core.agent.procfs import (
     is_alive,
     read_all_stats,
@@ -29,13 +29,14 @@ from llmgw_core.agent.procfs import (
     read_namespace,
     read_stat,
 )
-from llmgw_core.agent.pump import SEGMENT_BYTES, SEGMENTS_KEPT, Pump
+from llmgw_core.agent.pump import SEGMENT_BYTES, SEGMENTS_KEPT, Pump, list_segments
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NAME = 15
 IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE)
 ENGINE_OOM_ADJ = 200  # the kernel takes the engine before the shim and the daemon
 READS_PER_TURN = 64
+EXIT_TRIES = 20
 EXEC_FAILED_CODE = 127
 SHIM_VARIABLES = ("LLMGW_SHIM_SEGMENT_BYTES", "LLMGW_SHIM_SEGMENTS")  # for tests: small logs
 
@@ -311,7 +312,7 @@ def _record_ended(directory: str, status: int, ooms: int) -> None:
 def _record_exit(
     directory: str, code: int | None, number: int | None, reason: str, detail: str
 ) -> None:
-    """Durably, and again every second while the disk is full: how it ended is worth waiting for."""
+    """Durably. On a full disk the oldest part of the log makes room: how it ended is worth more."""
     record: dict[str, object] = {
         "code": code,
         "signal": number,
@@ -320,13 +321,15 @@ def _record_exit(
     }
     if detail:
         record["detail"] = detail
-    for _ in range(60):
+    for _ in range(EXIT_TRIES):
         try:
             write_json_durably(os.path.join(directory, "exit.json"), record)
         except FileNotFoundError:
             return  # the directory was removed
         except OSError:
-            time.sleep(1)
+            for _, oldest in list_segments(os.path.join(directory, "log"))[:1]:
+                remove_quietly(oldest)
+            time.sleep(0.5)
         else:
             return
 

@@ -287,6 +287,7 @@ class Supervisor:
         with contextlib.suppress(OSError):
             write_record(engine.directory.intent, intent)
         engine.intent = intent
+        engine.was_told_to_stop |= cause == "operator" and engine.leader_lives
         engine.state = EngineState.STOPPING
         self._stoppers.setdefault(engine.id, Stopper(engine))
 

@@ -127,6 +127,19 @@ def test_bytes_the_disk_does_not_take_are_counted_and_reading_goes_on(
     assert read_dropped(str(tmp_path / "log")) == 4
 
 
+def test_log_leaves_the_last_of_a_disk_alone(
+    fifo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmgw_core.agent.pump.RESERVE_BYTES", 1 << 60)
+    pump = Pump(str(fifo), str(tmp_path / "log"), segment_bytes=100, segments_kept=9)
+
+    store(pump, fifo, b"dropped")
+    pump.close()
+
+    chunk = read_chunk(tmp_path / "log", "e", 0, 99)
+    assert (chunk.data, chunk.dropped) == ("", 7)
+
+
 def write_segment(directory: Path, data: bytes, offset: int = 0) -> None:
     directory.mkdir(exist_ok=True)
     (directory / f"{offset:020d}.seg").write_bytes(data)

@@ -212,6 +212,13 @@ def test_missing_model_and_executable_are_refused(bench: Bench) -> None:
     assert list(bench.instance.engines.iterdir()) == []
 
 
+def test_path_only_a_shell_would_know_is_refused_with_the_full_one(bench: Bench) -> None:
+    findings = bench.supervisor().preflight(bench.plan(model="~/models/x"))
+
+    assert [finding.code for finding in findings] == ["model-missing"]
+    assert f"{bench.root}/models/x" in findings[0].fix
+
+
 def test_secret_that_did_not_come_is_refused(bench: Bench) -> None:
     with pytest.raises(LaunchError, match="no value came for HF_TOKEN"):
         bench.supervisor().launch("k", bench.plan(env_from=("HF_TOKEN",)), {})
