@@ -2,4 +2,4 @@
 
 from typing import Any, Dict
 
-STRICT: Dict[str, Any] = {"extra": "forbid", "strict": True}
+STRICT: Dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}

@@ -9,7 +9,7 @@ MIB_PER_GIB = 1024
 def natural_key(name: str) -> Tuple[Tuple[int, Union[int, str]], ...]:
     """Sort key that counts numbers as numbers: n2 before n10."""
     return tuple(
-        (0, int(part)) if part.isdigit() else (1, part)
+        (0, int(part)) if part[0] in "0123456789" else (1, part)
         for part in re.split(r"([0-9]+)", name)
         if part
     )

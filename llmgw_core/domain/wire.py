@@ -6,12 +6,15 @@ pydantic's TypeAdapter validates the same types; the node side has only this.
 
 import dataclasses
 import json
+import math
 import typing
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Dict, List, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T")
+
+_FLOAT_LIMIT = 10**308
 
 
 class WireError(ValueError):
@@ -130,9 +133,12 @@ def _build_enum(kind: Type[Enum], data: Any, where: str) -> Any:
 
 def _build_plain(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        # A whole number too long for a float is as good as an infinite one.
+        data = float(data) if abs(data) < _FLOAT_LIMIT else math.inf
     if not isinstance(data, kind) or (kind is not bool and isinstance(data, bool)):
         raise WireError(f"{where}: expected {kind.__name__}, got {_kind(data)}")
+    if isinstance(data, float) and not math.isfinite(data):
+        raise WireError(f"{where}: expected a finite number")
     return data
 
 

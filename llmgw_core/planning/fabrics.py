@@ -95,7 +95,9 @@ def _group_islands(
         free = [name for name in members[key] if name not in placed]
         if len(free) > 1:
             placed.update(free)
-            islands.append(_make_island(key, key, free, nodes))
+            # An operator may name a fabric as a node is named, which can be an island too.
+            island_id = f"fabric-{key}" if key in nodes else key
+            islands.append(_make_island(island_id, key, free, nodes))
     for name in nodes:
         if name not in placed:
             best = next((key for key in ranked if name in members[key]), None)

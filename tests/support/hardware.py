@@ -93,6 +93,7 @@ def _write_port(root: Path, port: FakePort, number: int) -> None:
     if not link.is_symlink():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(hca)
+    hca.mkdir(parents=True, exist_ok=True)
     _write(hca / "node_type", port.node_type)
     if port.is_soft:
         _write(hca / "parent", port.netdev)

@@ -20,7 +20,7 @@ class CommandResult:
     stdout: str = ""
     stderr: str = ""
     code: Optional[int] = None  # negative: ended by that signal; None: not started, or timed out
-    timed_out: bool = False
+    timed_out: bool = False  # or printed without end
     cannot_start: str = ""  # why it could not be started
     left_running: Optional[subprocess.Popen[bytes]] = None  # outlived SIGTERM: in the driver
 
@@ -47,7 +47,7 @@ class _Run:
         self.cannot_start = ""
         self.chunks: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
         self.size = 0
-        self.timed_out = False
+        self.was_ended = False  # by us: no answer in time, or no end of it
 
 
 def _start(command: Sequence[str], env: Mapping[str, str]) -> _Run:
@@ -98,7 +98,11 @@ def _take_chunk(run: _Run, name: str, fd: int) -> bool:
         return True
     run.chunks[name].append(chunk)
     run.size += len(chunk)
-    return bool(chunk) and run.size <= MAX_OUTPUT_BYTES
+    if run.size > MAX_OUTPUT_BYTES and run.process is not None:
+        run.was_ended = True
+        terminate(run.process)
+        return False
+    return bool(chunk)
 
 
 def _finish(run: _Run) -> CommandResult:
@@ -111,8 +115,8 @@ def _finish(run: _Run) -> CommandResult:
     return CommandResult(
         stdout=b"".join(run.chunks["stdout"]).decode("utf-8", "replace"),
         stderr=b"".join(run.chunks["stderr"]).decode("utf-8", "replace"),
-        code=None if run.timed_out else code,
-        timed_out=run.timed_out,
+        code=None if run.was_ended else code,
+        timed_out=run.was_ended,
         left_running=process if code is None else None,
     )
 
@@ -125,7 +129,7 @@ def _wait_or_terminate(run: _Run, process: subprocess.Popen[bytes]) -> Optional[
         code = _wait(process)
         if code is not None:
             return code
-    run.timed_out = process.poll() is None
+    run.was_ended = run.was_ended or process.poll() is None
     terminate(process)
     return _wait(process)
 

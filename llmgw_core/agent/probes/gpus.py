@@ -63,9 +63,9 @@ class SmiReader:
         self._env = {**env, "LC_ALL": "C"}
         self._sysfs_root = env.get("LLMGW_SYSFS_ROOT") or "/sys"
         self.timeout_s = timeout_s
-        self._fields: Tuple[str, ...] = nvidia_smi.CORE_FIELDS + nvidia_smi.EXTRA_FIELDS
+        self.fields: Tuple[str, ...] = nvidia_smi.CORE_FIELDS + nvidia_smi.EXTRA_FIELDS
         self._versions: Optional[Tuple[Optional[str], Optional[str]]] = None  # driver, CUDA
-        self._left: List[subprocess.Popen[bytes]] = []
+        self.left_running: List[subprocess.Popen[bytes]] = []
 
     def read(self) -> GpuReading:
         """The GPUs now. Never fails; takes at most the timeout and a few seconds, nothing while a hung one lives."""
@@ -81,12 +81,12 @@ class SmiReader:
     @property
     def is_hung(self) -> bool:
         """Whether an earlier nvidia-smi that did not end on SIGTERM still lives."""
-        self._left = [process for process in self._left if process.poll() is None]
-        return bool(self._left)
+        self.left_running = [process for process in self.left_running if process.poll() is None]
+        return bool(self.left_running)
 
     def close(self) -> None:
         """Ask what was left running to end, once more."""
-        for process in self._left:
+        for process in self.left_running:
             terminate(process)
 
     def _ask(
@@ -100,20 +100,20 @@ class SmiReader:
         gpus, apps, *rest = self._run(commands, deadline)
         for _ in range(_MAX_TRIES):
             rejected = nvidia_smi.parse_rejected_field(gpus.stdout + gpus.stderr)
-            fields = nvidia_smi.drop_field(self._fields, rejected) if rejected else self._fields
-            if fields == self._fields or not fields:
+            fields = nvidia_smi.drop_field(self.fields, rejected) if rejected else self.fields
+            if fields == self.fields or not fields:
                 break
-            self._fields = fields
+            self.fields = fields
             (gpus,) = self._run([self._gpu_query(program)], deadline)
         return gpus, apps, rest[0] if rest else None
 
     def _gpu_query(self, program: str) -> List[str]:
-        return [program, f"--query-gpu={','.join(self._fields)}", _CSV]
+        return [program, f"--query-gpu={','.join(self.fields)}", _CSV]
 
     def _run(self, commands: Sequence[Sequence[str]], deadline: float) -> List[CommandResult]:
         timeout_s = max(0.1, deadline - time.monotonic())
         results = run_together(commands, timeout_s, self._env)
-        self._left += [r.left_running for r in results if r.left_running is not None]
+        self.left_running += [r.left_running for r in results if r.left_running is not None]
         return results
 
     def _put_together(
@@ -129,7 +129,7 @@ class SmiReader:
             return GpuReading(fault=smi_faults.explain_not_started(gpus.cannot_start))
         text = gpus.stdout + gpus.stderr
         pci = read_pci_gpus(self._sysfs_root)
-        rows = nvidia_smi.parse_gpu_rows(gpus.stdout, self._fields, is_sure=gpus.code == 0)
+        rows = nvidia_smi.parse_gpu_rows(gpus.stdout, self.fields, is_sure=gpus.code == 0)
         lost = nvidia_smi.parse_lost_gpus(text)
         if lost:
             rows += self._ask_one_by_one(program, rows, [bus for _, bus in lost], pci)
@@ -166,7 +166,7 @@ class SmiReader:
         return [
             row
             for result in results
-            for row in nvidia_smi.parse_gpu_rows(result.stdout, self._fields, is_sure=False)
+            for row in nvidia_smi.parse_gpu_rows(result.stdout, self.fields, is_sure=False)
         ]
 
     def _note_versions(

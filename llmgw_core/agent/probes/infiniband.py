@@ -18,11 +18,12 @@ from llmgw_core.agent.probes.files import (
     read_text,
     resolve,
 )
-from llmgw_core.domain.fabric import fabric_key, is_routable, parse_gid
+from llmgw_core.domain.fabric import ACTIVE, fabric_key, is_routable, parse_gid
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.units import natural_key
 
 MAX_GIDS = 256  # the largest table seen
+ROCE_V2 = "RoCE v2"
 _RNIC = 4  # node_type of iWARP. Source: include/rdma/ib_verbs.h, RDMA_NODE_RNIC
 _USNIC = (5, 6)
 _AMAZON = "0x1d0f"
@@ -101,29 +102,50 @@ def _read_hca_ports(hca: _Hca, routes: Sequence[Route]) -> List[Port]:
 
 def _read_port(hca: _Hca, number: int, routes: Sequence[Route]) -> Port:
     folder = hca.folder / "ports" / str(number)
-    link_layer = read_text(folder / "link_layer")
-    kind = classify_port(
-        hca.folder.name, link_layer, hca.node_type, hca.driver, hca.vendor, is_soft=hca.is_soft
-    )
+    link_layer = read_text(folder / "link_layer") or None
     gids = _read_gids(folder, only_first=link_layer != "Ethernet")
     gid = choose_gid(gids, is_infiniband=link_layer == "InfiniBand")
     port = Port(
         hca=hca.folder.name,
         port=number,
-        link_layer=link_layer or None,
-        kind=kind,
+        link_layer=link_layer,
+        kind=_classify(hca, link_layer),
         state=parse_state(read_text(folder / "state")),
         physical_state=parse_state(read_text(folder / "phys_state")),
-        rate_gbps=parse_rate_gbps(
-            read_text(folder / "rate"), is_infiniband=kind is PortKind.INFINIBAND
-        ),
-        lid=parse_lid(read_text(folder / "lid")),
+        # Ethernet has none, and irdma says 1 all the same.
+        lid=parse_lid(read_text(folder / "lid")) if link_layer == "InfiniBand" else None,
         gid=None if gid is None else gid.text,
         netdev=(gid.netdev if gid is not None else None) or _read_netdev(hca.folder, number),
         numa_node=hca.numa_node,
         pci_bus_id=hca.pci_bus_id,
     )
-    return replace(port, fabric=fabric_key(port, find_ipv4_prefix(port, routes)))
+    return replace(
+        port,
+        rate_gbps=_believe_rate(port, read_text(folder / "rate")),
+        fabric=fabric_key(port, find_ipv4_prefix(port, routes))
+        if _is_addressed(port, gid)
+        else None,
+    )
+
+
+def _classify(hca: _Hca, link_layer: Optional[str]) -> PortKind:
+    return classify_port(
+        hca.folder.name, link_layer, hca.node_type, hca.driver, hca.vendor, is_soft=hca.is_soft
+    )
+
+
+def _is_addressed(port: Port, gid: Optional[Gid]) -> bool:
+    """Whether a connection could use the GID. RoCE needs version 2 and a netdev in this network namespace."""
+    if gid is None or port.kind is not PortKind.ROCE:
+        return gid is not None
+    return gid.kind == ROCE_V2 and gid.netdev is not None
+
+
+def _believe_rate(port: Port, text: Optional[str]) -> Optional[float]:
+    """None where the kernel prints SDR for a speed it does not know: no InfiniBand link is as slow any more."""
+    rate, speed = parse_rate(text)
+    is_suspect = port.kind is PortKind.INFINIBAND and port.state == ACTIVE and speed == "SDR"
+    return None if is_suspect else rate
 
 
 def _read_gids(folder: Path, *, only_first: bool) -> List[Gid]:
@@ -178,7 +200,7 @@ def choose_gid(gids: Sequence[Gid], *, is_infiniband: bool) -> Optional[Gid]:
     """The GID that traffic would use: on InfiniBand the first; on RoCE a routable v2 one, IPv4 first, else the first."""
     if is_infiniband:
         return next((gid for gid in gids if gid.index == 0), None)
-    routable = [gid for gid in gids if gid.kind == "RoCE v2" and _is_routable(gid)]
+    routable = [gid for gid in gids if gid.kind == ROCE_V2 and _is_routable(gid)]
     ipv4 = [gid for gid in routable if _ipv4_of(gid.text) is not None]
     return next(iter([*ipv4, *routable, *gids]), None)
 
@@ -200,18 +222,17 @@ def parse_state(text: Optional[str]) -> Optional[str]:
     return match.group(1).strip() or None if match else None
 
 
-def parse_rate_gbps(text: Optional[str], *, is_infiniband: bool) -> Optional[float]:
-    """Gb/s of a port. Text: `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X)`.
+def parse_rate(text: Optional[str]) -> Tuple[Optional[float], Optional[str]]:
+    """(Gb/s, speed) of a port. Text: `400 Gb/sec (4X NDR)`; old kernels leave out SDR: `2.5 Gb/sec (1X)`.
 
-    A speed that the kernel does not know, an NDR port on an old kernel for one, prints as SDR, and old kernels print
-    no word for SDR. On InfiniBand nobody has real SDR any more: such a rate is not known.
+    A speed that the kernel does not know prints as SDR: an NDR port on an old kernel reads `10 Gb/sec (4X)`.
     """
     match = re.fullmatch(
-        r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec \(([0-9]{1,2})X ?(\w*)\)", text or "", re.ASCII
+        r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec \([0-9]{1,2}X ?(\w*)\)", text or "", re.ASCII
     )
-    if match is None or (is_infiniband and match.group(3) in ("", "SDR")):
-        return None
-    return float(match.group(1)) or None
+    if match is None:
+        return None, None
+    return float(match.group(1)) or None, match.group(2) or "SDR"
 
 
 def parse_lid(text: Optional[str]) -> Optional[int]:
