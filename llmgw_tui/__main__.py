@@ -40,7 +40,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no time to wait: a number above 0")
     return value
@@ -90,9 +93,8 @@ def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
 
 async def _show(args: argparse.Namespace, cluster: Path | None) -> int:
     """Run the console over the cluster. The fleet is closed after it; engines go on."""
-    from llmgw_core.fleet.fleet import Fleet
-
     from llmgw_core.fleet.config import select_targets
+    from llmgw_core.fleet.fleet import Fleet
     from llmgw_tui.app import LlmgwApp
     from llmgw_tui.feed import Feed, FleetOperations
 

@@ -50,13 +50,15 @@ THEME = Theme(
     dark=True,
 )
 
+DISCOVERED = 12
+
 
 class JumpProvider(Provider):
     """Nodes and engines by name, in the palette."""
 
     async def discover(self) -> Hits:
-        """What is offered before a letter is typed: every node and engine."""
-        for text, view, key in self._targets():
+        """What is offered before a letter is typed: the first few."""
+        for text, view, key in self._targets()[:DISCOVERED]:
             yield DiscoveryHit(text, partial(self._console.main.go_to, view, key))
 
     async def search(self, query: str) -> Hits:
@@ -83,12 +85,15 @@ class LlmgwApp(App[None]):
     """The console."""
 
     TITLE = "llmgw"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
         (0, "-narrow"),
         (100, "-normal"),
         (160, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
+        (0, "-short"),
+        (32, "-tall"),
+    ]
     COMMANDS = App.COMMANDS | {JumpProvider}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),

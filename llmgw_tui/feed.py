@@ -72,9 +72,12 @@ class Operations(Protocol):
 class Feed:
     """Posts what happens in the fleet to the app. Each method is one worker of the app; none changes a widget."""
 
-    def __init__(self, fleet: FleetPort, operations: Operations) -> None:
+    def __init__(
+        self, fleet: FleetPort, operations: Operations, new_id: Callable[[], str] | None = None
+    ) -> None:
         self._fleet = fleet
         self._operations = operations
+        self._new_id = new_id or (lambda: uuid4().hex)
 
     async def watch(self, post: Callable[[Message], object]) -> None:
         """Post every picture of the fleet. A stream that breaks is said so, and taken up again."""
@@ -91,7 +94,7 @@ class Feed:
     ) -> None:
         """Plan a launch under an id of its own: launching that plan twice starts one engine."""
         try:
-            plan = await self._operations.plan(request, uuid4().hex)
+            plan = await self._operations.plan(request, self._new_id())
         except LlmgwError as error:
             post(PlanArrived(number, None, error))
         else:

@@ -24,7 +24,9 @@ def help_groups(
     for title, source in sources.items():
         by_action: dict[str, tuple[str, list[str]]] = {}
         for binding in Binding.make_bindings(source.__dict__["BINDINGS"]):
-            _, keys = by_action.setdefault(binding.action, (binding.description, []))
+            _, keys = by_action.setdefault(
+                binding.action, (binding.tooltip or binding.description, [])
+            )
             keys.append(display(binding))
         lines.append(heading(title))
         lines += [

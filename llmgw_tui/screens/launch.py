@@ -24,6 +24,7 @@ from llmgw_tui.present.launch_form import (
 )
 from llmgw_tui.present.plan import is_launchable, plan_lines
 from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.toned import LineBar, Pane
 
 PLAN_DELAY_SECONDS = 0.3
@@ -102,7 +103,7 @@ class LaunchScreen(ModalScreen[None]):
         title, hint = _TEXT_FIELDS[name]
         with Horizontal(classes="row"):
             yield Label(title)
-            yield Input(id=name, placeholder=hint, compact=True)
+            yield StillInput(id=name, placeholder=hint, compact=True)
         yield Label("", id=f"{name}-error", classes="error", markup=False)
 
     def on_mount(self) -> None:

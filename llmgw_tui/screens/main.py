@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.messages import (
@@ -29,6 +29,7 @@ from llmgw_tui.screens.help import HelpScreen, help_groups
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.stop import StopScreen
 from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, FABRIC, GPUS, IDS, LOG_ID, TITLES
+from llmgw_tui.widgets.key_bar import KeyBar
 from llmgw_tui.widgets.log_panel import LogPanel
 from llmgw_tui.widgets.log_view import LogView
 from llmgw_tui.widgets.master_detail import MasterDetail, ViewSpec
@@ -72,15 +73,23 @@ class MainScreen(Screen[None]):
             Binding(str(place + 1), f"view({place})", title, show=False)
             for place, title in enumerate(TITLES)
         ),
-        Binding("L", "launch", "Launch", key_display="L"),
-        Binding("X", "stop", "Stop", key_display="X"),
-        Binding("l", "logs", "Log"),
-        Binding("r", "refresh", "Refresh"),
-        Binding("y", "copy", "Copy"),
-        Binding("colon", "app.command_palette", "Commands", key_display=":"),
+        Binding("L", "launch", "Launch", key_display="L", tooltip="Launch an engine"),
+        Binding(
+            "X", "stop", "Stop", key_display="X", tooltip="Stop the selected engine; asks first"
+        ),
+        Binding("l", "logs", "Log", tooltip="Follow the log of the selected engine"),
+        Binding("r", "refresh", "Refresh", tooltip="Read all nodes again now"),
+        Binding("y", "copy", "Copy", tooltip="Copy the row, the detail, or the log lines seen"),
+        Binding(
+            "colon",
+            "app.command_palette",
+            "Commands",
+            key_display=":",
+            tooltip="Commands, nodes and engines by name",
+        ),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape,backspace", "back", "Back", show=False),
-        Binding("q", "back_or_quit", "Back/quit"),
+        Binding("q", "back_or_quit", "Back/quit", tooltip="Back; at the top, quit"),
     ]
     CSS = """
     #error { display: none; background: $surface; }
@@ -108,7 +117,7 @@ class MainScreen(Screen[None]):
                 yield MasterDetail(spec)
             yield LogPanel(id=LOG_ID)
         yield LineBar(id="error")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar()
 
     def _engines_spec(self) -> ViewSpec:
         return ViewSpec(

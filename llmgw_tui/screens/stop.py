@@ -12,6 +12,7 @@ from textual.widgets import Input
 from llmgw_tui.messages import StopRequested
 from llmgw_tui.present.stop import StopTarget
 from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.toned import LineBar, Pane
 
 FRAME_LINES = 7  # border, question, input, and room for lines that wrap
@@ -44,7 +45,7 @@ class StopScreen(ModalScreen[StopRequested | None]):
             yield Pane()
             yield LineBar(id="stop-ask")
             if self._target.must_type_name:
-                yield Input(id="stop-name")
+                yield StillInput(id="stop-name")
 
     def on_mount(self) -> None:
         """Show the target."""

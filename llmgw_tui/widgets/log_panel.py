@@ -13,11 +13,12 @@ from llmgw_tui.present.log import LogAssembler, empty, log_line, log_status
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.widgets.log_view import LogView
+from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.table import EmptyState
 from llmgw_tui.widgets.toned import LineBar
 
 
-class SearchInput(Input):
+class SearchInput(StillInput):
     """A text to search; escape leaves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", show=False)]

@@ -36,7 +36,7 @@ class Table(TonedView, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open"),
+        Binding("enter", "open", "Open", key_display="enter"),
         Binding("j,down", "move(1)", "Down", show=False),
         Binding("k,up", "move(-1)", "Up", show=False),
         Binding("g,home", "edge(-1)", "First", show=False),

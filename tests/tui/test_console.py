@@ -1,0 +1,372 @@
+"""The console driven by keys, over a fleet in memory."""
+
+import pytest
+from textual.widgets import Button, Input, Label
+
+from llmgw_core.domain.engine import EngineState
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.inventory import FleetSnapshot
+from llmgw_core.errors import GpuTaken, Unreachable
+from llmgw_tui.app import LlmgwApp
+from llmgw_tui.screens.help import HelpScreen
+from llmgw_tui.screens.launch import LaunchScreen
+from llmgw_tui.screens.stop import StopScreen
+from llmgw_tui.widgets.table import Table
+from llmgw_tui.widgets.toned import LineBar, Pane
+from tests.support.console import running, screen_text, until
+from tests.support.fleets import (
+    NOW,
+    FakeFleet,
+    make_cluster,
+    make_engine,
+    make_node,
+    make_snapshot,
+    make_view,
+)
+
+pytestmark = pytest.mark.slow
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+def engine_table(app: LlmgwApp) -> Table:
+    return app.main.view_of("engines").table
+
+
+def make_engines(*names: str) -> FleetSnapshot:
+    """One node with engines that load."""
+    engines = tuple(make_engine(name, EngineState.LOADING, progress=0.5) for name in names)
+    return make_snapshot(make_view(make_node("n1", engines=engines)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_cluster_is_seen_at_every_size(size: tuple[int, int]) -> None:
+    async with running(FakeFleet(make_cluster()), size) as (app, _):
+        shown = screen_text(app)
+
+    assert all(name in shown for name in ("gpu1", "gpu10", "GPU held", "◌ timeout", "6/10 GPUs"))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("2", "HELD BY"),
+        ("3", "single-node island"),
+        ("4", "━━━━╌╌╌╌╌╌ 42 %"),
+        ("5", "nothing yet"),
+    ],
+)
+async def test_numbers_open_the_views(key: str, text: str) -> None:
+    async with running(FakeFleet(make_cluster())) as (app, pilot):
+        await pilot.press(key)
+        shown = screen_text(app)
+
+    assert text in shown
+
+
+async def test_before_any_answer_the_console_says_that_it_connects() -> None:
+    fleet = FakeFleet(FleetSnapshot(NOW))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("1")
+        shown = screen_text(app)
+
+    assert "--nodes 'gpu[01-16]'" in shown
+
+
+async def test_on_a_small_screen_enter_opens_the_detail_and_escape_closes_it() -> None:
+    async with running(FakeFleet(make_cluster()), (80, 24)) as (app, pilot):
+        await pilot.press("j", "enter")
+        opened = screen_text(app)
+        await pilot.press("escape")
+        closed = screen_text(app)
+
+    assert "holds 61 GiB" in opened
+    assert "holds 61 GiB" not in closed
+
+
+async def test_the_cursor_stays_on_its_engine_when_rows_come_and_go() -> None:
+    fleet = FakeFleet(make_engines("b", "c", "d"))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "j")
+        fleet.push(make_engines("a", "b", "c"))
+        await until(
+            pilot, lambda: len(engine_table(app).rows) == 3 and app.main.snapshot is not None
+        )
+        await until(pilot, lambda: engine_table(app).rows[0].key == ("n1", "a-0badcafe"))
+
+        assert engine_table(app).cursor_key == ("n1", "c-0badcafe")
+
+
+async def test_stop_is_aimed_at_the_engine_of_the_key_press_whatever_moves() -> None:
+    fleet = FakeFleet(make_engines("b", "c"))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "j", "X")
+        fleet.push(make_engines("a", "b"))
+        await until(pilot, lambda: engine_table(app).rows[0].key == ("n1", "a-0badcafe"))
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(fleet.stopped))
+
+    assert fleet.stopped == [("n1", "c-0badcafe", None)]
+
+
+async def test_an_engine_that_serves_is_stopped_only_by_its_name() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "X", "enter", *"chatt", "enter")
+        asked = app.screen.query_one("#stop-ask", LineBar).text
+        before = list(fleet.stopped)
+        await pilot.press("backspace", "enter")
+        await until(pilot, lambda: bool(fleet.stopped))
+
+    assert "not its name" in asked
+    assert (before, fleet.stopped) == ([], [("gpu1", "chat-0badcafe", None)])
+
+
+async def test_escape_leaves_an_engine_alone() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "j", "X")
+        was_asked = isinstance(app.screen, StopScreen)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.main)
+
+    assert (was_asked, fleet.stopped) == (True, [])
+
+
+async def test_a_stop_that_fails_stays_in_sight_until_escape() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "j")
+        await until(pilot, lambda: bool(fleet.log_reads))
+        await pilot.press("X")
+        fleet.error = Unreachable("gpu2 is gone", "no answer", "try ssh gpu2")
+        await pilot.press("enter")
+        bar = app.main.query_one("#error", LineBar)
+        await until(pilot, lambda: bar.has_class("-shown"))
+        text = bar.text
+        await pilot.press("escape")
+
+        assert "gpu2 is gone: no answer (try ssh gpu2)" in text
+        assert not bar.has_class("-shown")
+
+
+@pytest.mark.parametrize("key", ["L", "X"])
+async def test_a_read_only_console_neither_launches_nor_stops(key: str) -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet, read_only=True) as (app, pilot):
+        await pilot.press("4", key)
+        shown = screen_text(app)
+
+        assert app.screen is app.main
+        assert "READ-ONLY" in shown
+
+
+async def fill_form(fleet: FakeFleet, app: LlmgwApp, pilot: object) -> LaunchScreen:
+    """Open the form and type a name and a model; returns it with its plan shown."""
+    await pilot.press("L")  # type: ignore[attr-defined]
+    form = app.screen
+    assert isinstance(form, LaunchScreen)
+    form.query_one("#name", Input).value = "demo"
+    form.query_one("#model", Input).value = "/models/demo"
+    await until(pilot, lambda: "launched" in form.plan_text)  # type: ignore[arg-type]
+    return form
+
+
+async def test_what_is_typed_is_planned_shown_and_launched_as_shown() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        form = await fill_form(fleet, app, pilot)
+        text = form.plan_text
+        await pilot.press("f5")
+        await until(pilot, lambda: app.screen is app.main)
+        engine_id = fleet.launched[0].ranks[0].engine_id
+
+        assert "serve /models/demo" in text
+        assert engine_id in text
+        assert app.main.current == "engines"
+        assert len(fleet.launched) == 1
+
+
+async def test_a_plan_with_errors_cannot_be_launched() -> None:
+    fleet = FakeFleet(make_cluster())
+    fleet.findings = (Finding("gpu-taken", Severity.ERROR, "gpu1 GPU 2", "is held", "choose 3"),)
+    async with running(fleet) as (app, pilot):
+        form = await fill_form(fleet, app, pilot)
+        await pilot.press("f5")
+        text, is_greyed = form.plan_text, form.query_one("#go", Button).disabled
+
+    assert "gpu1 GPU 2: is held" in text
+    assert (is_greyed, fleet.launched) == (True, [])
+
+
+async def test_a_wrong_field_says_so_in_place_and_is_not_planned() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        form = await fill_form(fleet, app, pilot)
+        planned = len(fleet.planned)
+        form.query_one("#port", Input).value = "http"
+        await until(
+            pilot, lambda: "1 to 65535" in str(form.query_one("#port-error", Label).content)
+        )
+        await pilot.pause(0.4)
+
+        assert len(fleet.planned) == planned
+        assert form.query_one("#go", Button).disabled
+
+
+async def test_a_launch_that_is_refused_keeps_the_form_with_the_reason() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        form = await fill_form(fleet, app, pilot)
+        fleet.error = GpuTaken("gpu1 GPU 2 is taken", "by chat", "choose another", "gpu1")
+        await pilot.press("f5")
+        said = form.query_one("#launch-said", LineBar)
+        await until(pilot, lambda: "is taken" in said.text)
+
+        assert "gpu1: gpu1 GPU 2 is taken: by chat (choose another)" in said.text
+        assert not form.query_one("#go", Button).disabled
+
+
+async def test_an_engine_just_launched_is_selected_when_its_node_lists_it() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await fill_form(fleet, app, pilot)
+        await pilot.press("f5")
+        await until(pilot, lambda: app.screen is app.main)
+        new = make_engine("demo", EngineState.STARTING, id=fleet.launched[0].ranks[0].engine_id)
+        fleet.push(make_snapshot(make_view(make_node("gpu1", engines=(make_engine("chat"), new)))))
+        await until(pilot, lambda: engine_table(app).cursor_key == ("gpu1", new.id))
+
+
+async def test_the_log_of_the_selected_engine_is_followed_and_bars_are_collapsed() -> None:
+    fleet = FakeFleet(make_cluster())
+    key = ("gpu2", "coder-0badcafe")
+    fleet.logs[key] = b"INFO start\n\rLoading: 10%\rLoading: 42%"
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "j", "l")
+        await until(pilot, lambda: "Loading: 42%" in screen_text(app))
+        fleet.logs[key] += b"\rLoading: 100%\nINFO ready\n"
+        await until(pilot, lambda: "INFO ready" in screen_text(app))
+        shown = screen_text(app)
+
+    assert "Loading: 100%" in shown
+    assert "Loading: 42%" not in shown
+    assert "coder on gpu2  ▼ following" in shown
+
+
+async def test_scrolling_up_holds_the_log_and_says_how_much_is_new() -> None:
+    fleet = FakeFleet(make_cluster())
+    key = ("gpu1", "chat-0badcafe")
+    fleet.logs[key] = b"".join(b"line %d\n" % number for number in range(500))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "l")
+        await until(pilot, lambda: "line 499" in screen_text(app))
+        await pilot.press("k", "k")
+        fleet.logs[key] += b"new 1\nnew 2\n"
+        await until(pilot, lambda: "2 new below" in screen_text(app))
+        held = screen_text(app)
+        await pilot.press("f")
+        await until(pilot, lambda: "new 2" in screen_text(app))
+
+    assert "‖ held" in held
+    assert "new 2\n" not in held
+
+
+async def test_search_goes_to_the_line_and_marks_it() -> None:
+    fleet = FakeFleet(make_cluster())
+    lines = [b"line %d\n" % number for number in range(500)]
+    lines[100] = b"the needle\n"
+    fleet.logs[("gpu1", "chat-0badcafe")] = b"".join(lines)
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "l")
+        await until(pilot, lambda: "line 499" in screen_text(app))
+        await pilot.press("slash", *"Needle", "enter")
+        shown = screen_text(app)
+
+    assert "the needle" in shown
+    assert "/needle: 1 found" in shown
+
+
+async def test_a_log_that_cannot_be_read_says_why_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("llmgw_tui.feed.RETRY_SECONDS", 0.05)
+    fleet = FakeFleet(make_cluster())
+    fleet.logs[("gpu1", "chat-0badcafe")] = b"one\n"
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "l")
+        await until(pilot, lambda: "one" in screen_text(app))
+        fleet.error = Unreachable("gpu1 dropped the connection")
+        fleet.logs[("gpu1", "chat-0badcafe")] += b"two\n"
+        await until(pilot, lambda: "two" in screen_text(app))
+        shown = screen_text(app)
+
+    assert shown.count("one") == 1
+    assert "dropped" not in shown
+
+
+async def test_leaving_the_log_stops_reading_it_and_coming_back_goes_on_where_it_was() -> None:
+    fleet = FakeFleet(make_cluster())
+    fleet.logs[("gpu1", "chat-0badcafe")] = b"one\n"
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "l")
+        await until(pilot, lambda: "one" in screen_text(app))
+        await pilot.press("1")
+        await until(pilot, lambda: not any(item.group == "log" for item in app.workers))
+        fleet.log_reads.clear()
+        await pilot.press("5")
+        await until(pilot, lambda: bool(fleet.log_reads))
+
+    assert fleet.log_reads[0] == ("gpu1", "chat-0badcafe", 4)
+
+
+async def test_help_lists_the_keys_of_the_bindings() -> None:
+    async with running(FakeFleet(make_cluster())) as (app, pilot):
+        await pilot.press("question_mark")
+        is_help = isinstance(app.screen, HelpScreen)
+        text = app.screen.query_one(Pane).text
+        await pilot.press("q")
+        await until(pilot, lambda: app.screen is app.main)
+
+    assert is_help
+    assert "Stop the selected engine; asks first" in text
+
+
+async def test_q_quits_at_the_top_and_stops_nothing() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)
+
+    assert fleet.stopped == []
+
+
+async def test_r_reads_all_nodes_again() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (_, pilot):
+        await pilot.press("r")
+        await until(pilot, lambda: fleet.refreshed == 1)
+
+
+async def test_an_error_of_llmgw_itself_is_shown_and_the_console_goes_on() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+
+        async def break_down() -> None:
+            raise ZeroDivisionError("boom")
+
+        fleet.refresh = break_down  # type: ignore[method-assign]
+        await pilot.press("r")
+        bar = app.main.query_one("#error", LineBar)
+        await until(pilot, lambda: "ZeroDivisionError: boom" in bar.text)
+        fleet.push(make_engines("later"))
+        await until(
+            pilot, lambda: len(engine_table(app).rows) == 0 and "1/1 nodes" in screen_text(app)
+        )
+
+
+async def test_y_copies_the_selected_row() -> None:
+    async with running(FakeFleet(make_cluster())) as (app, pilot):
+        await pilot.press("4", "y")
+
+        assert app.clipboard.startswith("chat\t● ready\tserving\tgpu1")
