@@ -63,13 +63,28 @@ async def open_connection(
     async with AsyncExitStack() as ending:
         route, proxy = await _open_route(attempt, environ, jumps, behind, ending)
         try:
-            ssh = await asyncssh.connect(**_options(attempt), **route)
+            ssh = await _log_in(attempt, route)
         # ValueError: what asyncssh says of a name or an option it cannot take.
         except (asyncssh.Error, OSError, ValueError) as error:
             attempt.proxy_said = await proxy.read_last_words() if proxy else ""
             raise explain_connect_error(error, attempt) from error
         ending.push_async_callback(_close_bounded, ssh)
         return SshConnection(ssh, attempt.place, ending.pop_all())
+
+
+async def _log_in(
+    attempt: Attempt,
+    route: dict[str, Any],  # Any: keyword arguments of asyncssh.connect
+) -> asyncssh.SSHClientConnection:
+    options = _options(attempt)
+    try:
+        return await asyncssh.connect(**options, **route)
+    except (asyncssh.ConnectionLost, ConnectionError):
+        if "sock" in route or not attempt.has_greeted or not attempt.is_known():
+            raise
+    # asyncssh asks for keys of the recorded kinds alone, and a node that has none hangs up. Asked for any kind it shows
+    # the one it has, which is refused as changed, by its fingerprint.
+    return await asyncssh.connect(**options, **route, server_host_key_algs="default")
 
 
 async def _prepare(node: str, to: Destination, environ: Mapping[str, str]) -> Attempt:
@@ -142,9 +157,13 @@ class _Client(asyncssh.SSHClient):
         self._attempt = attempt
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
         self._attempt.is_connected = True
         peer = conn.get_extra_info("peername")
         self._attempt.peer = peer[0] if isinstance(peer, tuple) else ""
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._attempt.has_greeted = self._connection.get_extra_info("server_version") is not None
 
     def validate_host_public_key(
         self, _host: str, _addr: str, _port: int, key: asyncssh.SSHKey

@@ -26,7 +26,7 @@ from llmgw_core.fleet.ssh_config import DEFAULT_PORT, SshSettings
 from llmgw_core.fleet.ssh_keys import KeyRing
 
 _NO_ROUTE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
-_SHOWN_ALGORITHMS = 160  # characters of a list of algorithms
+_SHOWN_CHARACTERS = 320  # of two lists of algorithms
 
 
 @dataclass
@@ -41,6 +41,7 @@ class Attempt:
     timeout_s: float
     via: str | None = None  # the jump host, or the proxy command
     is_connected: bool = False  # the port (or the proxy) took the connection
+    has_greeted: bool = False  # with an SSH version, before the connection went
     peer: str = ""  # address, "" behind a proxy
     offered: asyncssh.SSHKey | None = None  # host key that was not accepted
     methods: set[str] = field(default_factory=set)  # ways to log in that the node offers
@@ -51,6 +52,11 @@ class Attempt:
         """Host and port as dialled, with the way there."""
         via = f" via {self.via}" if self.via else ""
         return f"{self.settings.host}:{self.settings.port}{via}"
+
+    def is_known(self) -> bool:
+        """True where known_hosts has a key or an authority for the node."""
+        host = self.settings.host_key_alias or self.settings.host
+        return bool(self.known_hosts.files_naming(host, self.peer, self.settings.port))
 
 
 def explain_connect_error(error: Exception, attempt: Attempt) -> LlmgwError:
@@ -156,19 +162,9 @@ def _explain_login(attempt: Attempt) -> LlmgwError:
 
 def _explain_key_exchange(error: Exception, attempt: Attempt) -> LlmgwError:
     text = str(getattr(error, "reason", error))
-    if (
-        "host key" in text
-        and attempt.known_hosts.merged.match(attempt.settings.host, attempt.peer, None)[0]
-    ):
-        return HostKeyChanged(
-            f"{attempt.place} no longer has a host key of the kind that is recorded",
-            text[:_SHOWN_ALGORITHMS],
-            "verify its host keys on the node itself, then renew its known_hosts entry",
-            attempt.node,
-        )
     return Unreachable(
         f"{attempt.place} and llmgw have no algorithm in common",
-        text if len(text) <= 2 * _SHOWN_ALGORITHMS else f"{text[: 2 * _SHOWN_ALGORITHMS]}…",
+        text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…",
         "allow curve25519-sha256 and ssh-ed25519 in its sshd_config",
         attempt.node,
     )

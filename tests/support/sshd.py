@@ -69,7 +69,7 @@ class Sshd:
 
     @property
     def log(self) -> str:
-        """What sshd has said so far."""
+        """What sshd has said since it was started."""
         return (self.root / "sshd.log").read_text("utf-8", errors="replace")
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Sshd:
         argv = [str(SSHD), "-D", "-e", "-f", str(self.root / "sshd_config")]
         if self.netns:
             argv = ["ip", "netns", "exec", self.netns, *argv]
-        with (self.root / "sshd.log").open("ab") as log:
+        with (self.root / "sshd.log").open("wb") as log:
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
