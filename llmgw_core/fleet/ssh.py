@@ -8,12 +8,13 @@ from weakref import WeakKeyDictionary
 
 import asyncssh
 
-from llmgw_core.errors import LlmgwError
+from llmgw_core.errors import ConnectTimeout, LlmgwError
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.ssh_config import Destination
 from llmgw_core.fleet.ssh_dial import JumpHosts, SshConnection, open_connection
 from llmgw_core.fleet.ssh_errors import explain_session_error
 
+SESSION_TIMEOUT_S = 30.0
 _STDERR_TAIL_BYTES = 8192
 _jump_hosts: "WeakKeyDictionary[asyncio.AbstractEventLoop, JumpHosts]" = WeakKeyDictionary()
 
@@ -56,9 +57,19 @@ class SshTransport:
             )
         place = self._connection.place
         try:
-            process = await self._connection.ssh.create_process(
-                shell_command(self._target.env), encoding=None, request_pty=False
+            process = await asyncio.wait_for(
+                self._connection.ssh.create_process(
+                    shell_command(self._target.env), encoding=None, request_pty=False
+                ),
+                SESSION_TIMEOUT_S,
             )
+        except TimeoutError as error:
+            raise ConnectTimeout(
+                f"{place} has logged us in and opens no session in {SESSION_TIMEOUT_S:.0f} s",
+                "its sshd answers, and something on the way to a shell does not (PAM, a home on a dead NFS server)",
+                f"try: ssh {self._to.host} true",
+                self._target.name,
+            ) from error
         except (asyncssh.Error, OSError) as error:
             raise explain_session_error(error, self._target.name, place) from error
         return SshChannel(process, self._target.name, place)

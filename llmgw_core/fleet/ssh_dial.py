@@ -265,10 +265,10 @@ class _Tunnel:
         task, self.dialling = self.dialling, None
         if task is None:
             return
-        if not task.done():
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, LlmgwError):
-            await (await task).close()
+        task.cancel()  # of no effect once it is done
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            await task.result().close()
 
 
 class _Proxy:
