@@ -346,7 +346,9 @@ class Supervisor:
             return
         engine.empty_scans += 1
         recorded = engine.ended is not None
-        if shim_lives and (not recorded or now - engine.leader_gone_at < SHIM_PATIENCE_S):
+        ran = engine.ended is None or engine.ended.reason != "exec-failed"
+        patient = not recorded or now - engine.leader_gone_at < SHIM_PATIENCE_S
+        if shim_lives and ran and patient:
             return  # it is about to record how the leader ended, and to store its last words
         if recorded or engine.empty_scans > 1:
             engine.finish(rfc3339())
