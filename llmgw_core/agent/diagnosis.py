@@ -8,7 +8,8 @@ cause outweighs a shallow one, and among equals the first one counts.
 import re
 from typing import List, Optional, Tuple
 
-from llmgw_core.agent.diagnosis_rules import RULES, WRAPPERS, Rule
+from llmgw_core.agent.diagnosis_rule import Rule
+from llmgw_core.agent.diagnosis_rules import RULES, WRAPPERS
 from llmgw_core.agent.logtext import strip_prefix
 from llmgw_core.domain.engine import Diagnosis, EngineExit
 
@@ -16,7 +17,7 @@ MAX_MESSAGE_CHARS = 400
 MAX_LINE_CHARS = 4000
 MAX_END_LINES = 1000
 _SUSPECT = re.compile(
-    r"[Ee]rror|ERROR|[Ee]xception|WARN|[Ff]ail|[Tt]imeout|[Tt]imed out|died|out of memory|Killed|Xid|not fully covered"
+    r"[Ee]rror|ERROR|[Ee]xception|WARN|[Ff]ail|[Tt]imeout|[Tt]imed out|No such|denied|Illegal|died|out of memory|Killed|Xid|not fully covered"
     r"|must be executed|is not |cannot|can't|Couldn't|Could not|NUMA|KeyboardInterrupt|is installed with version",
     re.ASCII,
 )
@@ -40,13 +41,13 @@ def diagnose(text: str, ended: EngineExit, was_ready: bool, detail: str = "") ->
         return Diagnosis("exec-failed", detail or "the command could not be executed", _EXEC_HINT)
     if ended.reason == "host-rebooted":
         return _REBOOTED
+    if ended.reason == "oom":
+        return _HOST_OOM
     lines = suspect_lines(text)
     known = find_cause(lines)
     if known is not None:
         return known
-    if ended.reason == "oom":
-        return _HOST_OOM
-    last = _last_error(lines)
+    last = "" if ended.signal == _SIGKILL else _last_error(lines)
     if last:
         return Diagnosis("error", last, READ_LOG)
     return _describe_end(ended, was_ready)

@@ -31,6 +31,7 @@ T = TypeVar("T")
 LINES_PER_TICK_BYTES = 256 << 10
 DIAGNOSIS_HEAD_BYTES = 2 << 20
 DIAGNOSIS_TAIL_BYTES = 2 << 20
+DIAGNOSIS_END_BYTES = 512 << 10
 MIN_SECRET_BYTES = 4  # shorter values would star out half the log
 CANNOT_ANSWER_AFTER = 3  # rounds that were healthy and gave no token
 _PHASE_AFTER_READY = "serving"
@@ -272,7 +273,13 @@ class Engine:
                 f"it was not ready within {seconds:g} s and was stopped in phase {phase}",
                 "give it more time (load_deadline_seconds), or look at what it waits for in the log",
             )
-        text = read_ends(self.directory.log, DIAGNOSIS_HEAD_BYTES, DIAGNOSIS_TAIL_BYTES)
+        # Of an engine that served, only the end counts: errors of past requests did not kill it.
+        head, tail = (
+            (0, DIAGNOSIS_END_BYTES)
+            if self.ready is not None
+            else (DIAGNOSIS_HEAD_BYTES, DIAGNOSIS_TAIL_BYTES)
+        )
+        text = read_ends(self.directory.log, head, tail)
         detail = self.ended.detail if self.ended else ""
         return diagnose(text, ended, self.ready is not None, detail)
 

@@ -34,6 +34,13 @@ def wrapped(cause: str, ended: EngineExit = DIED) -> Diagnosis:
         ("OSError: [Errno 98] Address already in use", "port-taken"),
         ("vllm: error: unrecognized arguments: --swap-space 4", "flag-unknown"),
         ("RuntimeError: NCCL error: unhandled system error", "nccl-system"),
+        ("OSError: /m does not appear to have a file named config.json", "model-incomplete"),
+        ("Worker proc VllmWorker-0 died unexpectedly (exit code: -4)", "illegal-instruction"),
+        ("PermissionError: [Errno 13] Permission denied: '/root/.cache'", "permission"),
+        (
+            "ValueError: Total number of attention heads (32) must be divisible by tensor parallel size (3).",
+            "heads-not-divide",
+        ),
         (
             "huggingface_hub.errors.GatedRepoError: 403 Client Error. Access to model x is restricted",
             "model-gated",
@@ -77,6 +84,12 @@ def test_unknown_failure_gives_the_last_error_that_is_no_wrapper() -> None:
     found = wrapped("mylib.StrangeError: the moon is full")
 
     assert (found.code, found.message) == ("error", "mylib.StrangeError: the moon is full")
+
+
+def test_old_errors_do_not_explain_a_kill() -> None:
+    killed = EngineExit(signal=9, reason="killed")
+
+    assert diagnose("ValueError: a bad request", killed, was_ready=True).code == "killed"
 
 
 def test_empty_log_is_told_by_how_it_ended() -> None:
