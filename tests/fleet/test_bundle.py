@@ -1,0 +1,102 @@
+"""The bundle: small, the same everywhere, and exactly the code it was made from."""
+
+import ast
+import json
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+
+import llmgw_core
+from llmgw_core.fleet.bootstrap_program import hash_directory, write_files
+from llmgw_core.fleet.bundle import (
+    Bundle,
+    build_bundle,
+    collect_files,
+    hash_files,
+    pack_files,
+    strip_prose,
+)
+
+PACKAGE = Path(llmgw_core.__file__).parent
+MAX_BYTES = 96 * 1000
+MODULES = sorted(
+    path.relative_to(PACKAGE).as_posix()
+    for part in ("errors.py", "domain/**/*.py", "agent/**/*.py")
+    for path in PACKAGE.glob(part)
+)
+
+
+def test_bundle_is_small(capsys: pytest.CaptureFixture[str]) -> None:
+    size = len(build_bundle().data)
+
+    with capsys.disabled():
+        print(f"\n  bundle: {size} bytes compressed")  # noqa: T201 - a number to be seen growing
+    assert size <= MAX_BYTES
+
+
+def test_same_files_give_the_same_bytes() -> None:
+    files = collect_files(PACKAGE)
+    turned = dict(reversed(files.items()))
+
+    assert pack_files(turned) == pack_files(files)
+
+
+def test_hash_changes_with_content_and_with_names() -> None:
+    hashes = {
+        hash_files(files) for files in ({"a.py": "1"}, {"a.py": "2"}, {"b.py": "1"}, {"a.py": ""})
+    }
+
+    assert len(hashes) == 4
+    assert all(re.fullmatch("[0-9a-f]{16}", item) for item in hashes)
+
+
+def test_bundle_holds_the_node_side_and_nothing_else() -> None:
+    bundle = build_bundle()
+
+    names = set(json.loads(zlib.decompress(bundle.data)))
+
+    assert names == {f"llmgw_core/{name}" for name in MODULES} | {
+        "__main__.py",
+        "llmgw_core/__init__.py",
+    }
+
+
+def test_node_computes_the_same_hash_over_what_it_unpacked(tmp_path: Path) -> None:
+    files = collect_files(PACKAGE)
+    bundle: Bundle = pack_files(files)
+
+    write_files(str(tmp_path / "x"), json.loads(zlib.decompress(bundle.data)))
+
+    assert hash_directory(str(tmp_path / "x")) == bundle.hash
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_stripped_code_is_the_same_code_on_the_same_lines(name: str) -> None:
+    source = (PACKAGE / name).read_text("utf-8")
+    expected = ast.parse(source)
+    for node in ast.walk(expected):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node, clean=False) is not None:
+                assert isinstance(first, ast.Expr)
+                assert isinstance(first.value, ast.Constant)
+                first.value.value = ""
+
+    stripped = ast.parse(strip_prose(source))
+
+    assert ast.dump(stripped) == ast.dump(expected)
+    assert statement_lines(stripped) == statement_lines(expected)
+
+
+def statement_lines(tree: ast.AST) -> list[int]:
+    return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def test_hash_signs_in_code_and_texts_that_are_values_survive_stripping() -> None:
+    source = 'def f():\n    """× –\n    doc"""\n    # gone\n    x = g("# stays")  # stays\n    return """x"""\n'
+
+    stripped = strip_prose(source)
+
+    assert stripped == 'def f():\n    ""\n\n\n    x = g("# stays")  # stays\n    return """x"""\n'
