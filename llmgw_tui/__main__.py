@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,8 +58,7 @@ def main(argv: Sequence[str]) -> int:
     args = build_parser().parse_args(argv)
     try:
         if args.demo:
-            with tempfile.TemporaryDirectory(prefix="llmgw-demo-") as root:
-                return _dispatch(args, _make_demo(Path(root)))
+            return _run_demo(args)
         return _dispatch(args, args.cluster)
     except LlmgwError as error:
         print(f"llmgw-tui: {error}", file=sys.stderr)  # noqa: T201 - messages go to stderr
@@ -69,10 +67,11 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
 
 
-def _make_demo(root: Path) -> Path:
-    from llmgw_core.demo.cluster import make_cluster
+def _run_demo(args: argparse.Namespace) -> int:
+    from llmgw_core.demo.main import open_demo
 
-    return make_cluster(root)
+    with open_demo() as cluster:
+        return _dispatch(args, cluster)
 
 
 def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
@@ -82,9 +81,10 @@ def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
         return run_inventory(
             cluster=cluster, nodes=args.nodes, timeout_s=args.timeout, as_json=True
         )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on stderr: sent to a file, the console would be in there.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         print(  # noqa: T201 - messages go to stderr
-            "llmgw-tui: no terminal on stdin and stdout; `llmgw-tui --json` prints the inventory without one",
+            "llmgw-tui: no terminal on stdin, stdout and stderr; `llmgw-tui --json` prints the inventory without one",
             file=sys.stderr,
         )
         return EXIT_USAGE

@@ -134,10 +134,13 @@ class LlmgwApp(App[None]):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A worker that died of an error of llmgw itself: say so."""
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            error = event.worker.error
-            self._complain(
-                f"{event.worker.group}: {type(error).__name__}: {error} (a bug in llmgw)"
-            )
+            error, group = event.worker.error, event.worker.group
+            text = f"{group}: {type(error).__name__}: {error} (a bug in llmgw)"
+            form = self._launch_form()
+            if form is not None and group in ("plan", "launch"):
+                form.show_failure(LlmgwError(text))
+            else:
+                self._complain(text)
 
     def _complain(self, text: str) -> None:
         self.notify(text, severity="error", markup=False)

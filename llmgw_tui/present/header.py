@@ -61,18 +61,18 @@ def _gpu_counts(snapshot: FleetSnapshot) -> Line:
     """GPUs of nodes that answer: what is said of the others may be old."""
     views = [view for view in snapshot.nodes if view.contact is Contact.CONNECTED]
     gpus = [gpu for view in views for gpu in view.node.gpus]
+    if not views:
+        return ()
     if not gpus:
         return line(span("no GPUs", Tone.DIM))
     return line(f"{sum(gpu.available for gpu in gpus)}/{len(gpus)} GPUs free")
 
 
 def _engine_counts(snapshot: FleetSnapshot, *, short: bool) -> Line:
-    engines = [
-        engine
-        for view in snapshot.nodes
-        if view.contact is Contact.CONNECTED
-        for engine in view.node.engines
-    ]
+    views = [view for view in snapshot.nodes if view.contact is Contact.CONNECTED]
+    engines = [engine for view in views for engine in view.node.engines]
+    if not views:
+        return ()
     return engine_counts(engines, short=short) or line(span("no engines", Tone.DIM))
 
 

@@ -1,5 +1,6 @@
 """The console's one screen: header, numbered views, error line, footer. Posts commands, awaits nothing."""
 
+import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -37,6 +38,7 @@ from llmgw_tui.widgets.table import Table
 from llmgw_tui.widgets.toned import LineBar
 
 TICK_SECONDS = 1.0  # ages are drawn anew; widgets whose text stays the same are not
+DRAW_REST = 4  # rests this many times as long as the last drawing took
 LOG_DELAY_SECONDS = 0.15  # the cursor rests this long on an engine before its log is read
 
 
@@ -107,6 +109,9 @@ class MainScreen(Screen[None]):
         self._awaited: Key | None = None  # an engine just launched: selected once it is listed
         self._followed: Key | None = None
         self._log_timer: Timer | None = None
+        self._draw_timer: Timer | None = None
+        self._drawn_at = 0.0
+        self._draw_cost_s = 0.0
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -136,7 +141,7 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Draw the empty picture at once; ages tick from here on."""
-        self.set_interval(TICK_SECONDS, self.redraw)
+        self.set_interval(TICK_SECONDS, self._redraw_soon)
         self.redraw()
         self.log_panel.show_status()
         self.view_of(CLUSTER.id).focus_list()
@@ -161,13 +166,26 @@ class MainScreen(Screen[None]):
         return self.query_one(f"#{name}", MasterDetail)
 
     def show_snapshot(self, snapshot: FleetSnapshot) -> None:
-        """Take in a new picture and draw what is seen of it."""
+        """Take in a new picture, and draw what is seen of it as soon as there is time."""
         self._snapshot = snapshot
-        self.redraw()
-        self._select_awaited()
+        self._redraw_soon()
+
+    def _redraw_soon(self) -> None:
+        """Draw now, or after a rest in proportion to what drawing costs: keys go first in a large cluster."""
+        if self._draw_timer is not None:
+            return
+        rest_s = self._draw_cost_s * DRAW_REST - (time.monotonic() - self._drawn_at)
+        if rest_s > 0:
+            self._draw_timer = self.set_timer(rest_s, self.redraw)
+        else:
+            self.redraw()
 
     def redraw(self) -> None:
         """Draw header and current view as of now."""
+        if self._draw_timer is not None:
+            self._draw_timer.stop()
+            self._draw_timer = None
+        began = time.monotonic()
         now = self._clock()
         value = header(
             self._snapshot, self._cluster, now, self.size.width, read_only=self._read_only
@@ -176,6 +194,9 @@ class MainScreen(Screen[None]):
         self.query_one(TabBar).show(IDS.index(self.current))
         if self.current != LOG_ID:
             self.view_of(self.current).show(self._snapshot, now)
+        self._select_awaited()
+        self._drawn_at = time.monotonic()
+        self._draw_cost_s = self._drawn_at - began
 
     def _select_awaited(self) -> None:
         if self._awaited is not None and self.current == ENGINES_ID:
