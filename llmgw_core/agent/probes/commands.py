@@ -36,7 +36,10 @@ def run_together(
     """
     runs = [_start(command, env) for command in commands]
     _drain([run for run in runs if run.process is not None], time.monotonic() + timeout_s)
-    return [_finish(run) for run in runs]
+    for run in runs:
+        _end(run)
+    deadline = time.monotonic() + _TERM_WAIT_S
+    return [_finish(run, deadline) for run in runs]
 
 
 class _Run:
@@ -105,11 +108,22 @@ def _take_chunk(run: _Run, name: str, fd: int) -> bool:
     return bool(chunk)
 
 
-def _finish(run: _Run) -> CommandResult:
+def _end(run: _Run) -> None:
+    """Ask a command to end that has not; one that closed both its pipes is about to by itself."""
+    is_closed = all(chunks and chunks[-1] == b"" for chunks in run.chunks.values())
+    if run.process is not None and not is_closed:
+        run.was_ended = run.was_ended or run.process.poll() is None
+        terminate(run.process)
+
+
+def _finish(run: _Run, deadline: float) -> CommandResult:
     process = run.process
     if process is None:
         return CommandResult(cannot_start=run.cannot_start)
-    code = _wait_or_terminate(run, process)
+    code = _wait(process, deadline)
+    if code is None and not run.was_ended:
+        run.was_ended = True
+        terminate(process)
     for _, pipe in _pipes(run):
         pipe.close()
     return CommandResult(
@@ -119,19 +133,6 @@ def _finish(run: _Run) -> CommandResult:
         timed_out=run.was_ended,
         left_running=process if code is None else None,
     )
-
-
-def _wait_or_terminate(run: _Run, process: subprocess.Popen[bytes]) -> Optional[int]:
-    """The exit status; None when the process lives on."""
-    is_closed = all(chunks and chunks[-1] == b"" for chunks in run.chunks.values())
-    if is_closed:
-        # Both pipes are closed: it is about to end.
-        code = _wait(process)
-        if code is not None:
-            return code
-    run.was_ended = run.was_ended or process.poll() is None
-    terminate(process)
-    return _wait(process)
 
 
 def terminate(process: subprocess.Popen[bytes]) -> None:
@@ -144,8 +145,9 @@ def terminate(process: subprocess.Popen[bytes]) -> None:
         process.terminate()
 
 
-def _wait(process: subprocess.Popen[bytes]) -> Optional[int]:
+def _wait(process: subprocess.Popen[bytes], deadline: float) -> Optional[int]:
+    """The exit status; None when the process lives on at the deadline."""
     try:
-        return process.wait(_TERM_WAIT_S)
+        return process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         return None
