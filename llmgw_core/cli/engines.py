@@ -1,0 +1,139 @@
+"""`llmgw status`, `llmgw stop` and `llmgw forget`."""
+
+import argparse
+import asyncio
+import calendar
+import time
+import uuid
+
+from llmgw_core.cli.inventory import judge_silence
+from llmgw_core.cli.launch import describe_exit, describe_progress
+from llmgw_core.cli.output import (
+    print_note,
+    print_result,
+    render_duration,
+    render_table,
+)
+from llmgw_core.cli.session import POLL_S, open_fleet
+from llmgw_core.domain.engine import EngineState, EngineStatus
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.wire import dump_json, to_jsonable
+from llmgw_core.errors import NodeError, StopIncomplete
+from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.fleet.operations import find_engine, stop_engine
+
+STATUS_SCHEMA = "llmgw.status/1"
+KILL_S = 60.0  # after the grace: SIGKILL, the rest of the set, and the node's own patience
+
+
+async def run_status(args: argparse.Namespace) -> int:
+    """Print every engine of the chosen nodes; 3 when some nodes are silent."""
+    async with open_fleet(args) as (_, snapshot):
+        nodes = [view.node for view in snapshot.nodes]
+    if args.json:
+        engines = [
+            {"node": node.name, **to_jsonable(engine)} for node in nodes for engine in node.engines
+        ]
+        print_result(dump_json({"schema": STATUS_SCHEMA, "engines": engines}, indent=2))
+    elif any(node.engines for node in nodes):
+        print_result(render_status(nodes, time.time()))
+    else:
+        print_note("no engines; start one with llmgw launch")
+    return judge_silence(nodes)
+
+
+def render_status(nodes: list[Node], now: float) -> str:
+    """A table of engines, then why those that failed did."""
+    pairs = [(node, engine) for node in nodes for engine in node.engines]
+    rows = [
+        (
+            engine.name,
+            node.name,
+            describe_progress(engine),
+            engine.engine.value,
+            engine.model,
+            ",".join(str(index) for index in engine.gpus),
+            engine.url if not engine.state.is_over else describe_exit(engine),
+            _age(engine, now),
+            engine.id,
+        )
+        for node, engine in pairs
+    ]
+    header = ("NAME", "NODE", "STATE", "ENGINE", "MODEL", "GPUS", "URL", "AGE", "ID")
+    notes = [
+        f"{engine.id}: {engine.diagnosis.code}: {engine.diagnosis.message}\n  → {engine.diagnosis.hint}"
+        for _, engine in pairs
+        if engine.diagnosis is not None
+    ]
+    return "\n".join([render_table(header, rows), *notes])
+
+
+async def run_stop(args: argparse.Namespace) -> int:
+    """Stop an engine and wait until nothing of it is left.
+
+    Raises:
+        StopIncomplete: something is; says what holds what.
+    """
+    async with open_fleet(args) as (fleet, snapshot):
+        node, engine = find_engine(snapshot, args.name, args.node)
+        status = await stop_engine(fleet, node, engine.id, args.grace)
+        if args.wait:
+            status = await _await_end(fleet, node, status, args.grace)
+    if args.json:
+        print_result(dump_json(status, indent=2))
+    else:
+        print_result(f"{status.id} {describe_progress(status)} {describe_exit(status)}".rstrip())
+    return 0
+
+
+async def run_forget(args: argparse.Namespace) -> int:
+    """Remove the record and the log of an engine that is over."""
+    async with open_fleet(args) as (fleet, snapshot):
+        node, engine = find_engine(snapshot, args.name, args.node)
+        await fleet.client(node).forget(uuid.uuid4().hex, engine.id)
+    print_result(f"{engine.id} forgotten")
+    return 0
+
+
+async def _await_end(
+    fleet: Fleet, node: str, status: EngineStatus, grace_seconds: float | None
+) -> EngineStatus:
+    deadline = time.monotonic() + (300.0 if grace_seconds is None else grace_seconds) + KILL_S
+    engine_id, shown = status.id, ""
+    while True:
+        text = describe_progress(status)
+        if text != shown:
+            print_note(f"{node} {engine_id}: {text}")
+            shown = text
+        if status.state.is_over:
+            return status
+        if status.state is EngineState.STUCK:
+            why = status.diagnosis.message if status.diagnosis else "something of it is left"
+            hint = status.diagnosis.hint if status.diagnosis else "llmgw status says what"
+            raise StopIncomplete(f"{engine_id} is stuck", why, hint, node)
+        if time.monotonic() > deadline:
+            raise StopIncomplete(
+                f"{engine_id} has not ended yet",
+                f"it is {text}",
+                "the node goes on with it: llmgw status",
+                node,
+            )
+        await asyncio.sleep(POLL_S)
+        try:
+            engines = await fleet.client(node).engines()
+        except NodeError:
+            continue  # the node finishes it alone; we look again when it is back
+        found = next((item for item in engines if item.id == engine_id), None)
+        if found is None:
+            return status  # somebody has forgotten it: it is over
+        status = found
+
+
+def _age(engine: EngineStatus, now: float) -> str | None:
+    if engine.started_at is None or engine.state.is_over:
+        return None
+    try:
+        started = calendar.timegm(time.strptime(engine.started_at, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        return None
+    return render_duration(now - started)

@@ -1,0 +1,188 @@
+"""`llmgw plan` and `llmgw launch`."""
+
+import argparse
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from llmgw_core.cli.output import print_note, print_result, render_finding
+from llmgw_core.cli.session import POLL_S, open_fleet
+from llmgw_core.domain.engine import EngineState, EngineStatus
+from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.domain.wire import dump_json
+from llmgw_core.errors import LaunchError, NodeError
+from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse
+from llmgw_core.fleet.spec_file import load_request
+from llmgw_core.planning.launch import is_launchable
+from llmgw_core.planning.shell_script import render_script
+
+_ENDED = (EngineState.FAILED, EngineState.STOPPED, EngineState.ORPHANS, EngineState.STUCK)
+
+
+async def run_plan(args: argparse.Namespace) -> int:
+    """Print the plan; 5 when a finding would stop it."""
+    request = read_request(args)
+    async with open_fleet(args) as (fleet, _):
+        made = await plan_launch(fleet, request, uuid.uuid4().hex)
+    renderers: dict[str, Callable[[LaunchPlan], str]] = {
+        "text": render_plan,
+        "json": lambda plan: dump_json(plan, indent=2),
+        "sh": render_script,
+    }
+    print_result(renderers[args.format](made))
+    if args.format != "text":
+        _tell_findings(made)
+    return 0 if is_launchable(made) else refuse(made).exit_code
+
+
+async def run_launch(args: argparse.Namespace) -> int:
+    """Plan, start, and wait until it is ready unless told not to."""
+    request = read_request(args)
+    async with open_fleet(args) as (fleet, _):
+        made = await plan_launch(fleet, request, uuid.uuid4().hex)
+        _tell_findings(made)
+        started = await launch_plan(fleet, made, os.environ)
+        for rank, status in zip(made.ranks, started, strict=True):
+            print_note(f"started {status.id} on {rank.node}, pid {status.pid}")
+        final = started[0]
+        if args.wait:
+            final = await _follow(fleet, made.ranks[0], final)
+        print_result(dump_json(final, indent=2) if args.json else _sum_up(made.ranks[0], final))
+    return 0
+
+
+def read_request(args: argparse.Namespace) -> LaunchRequest:
+    """The request of the command's spec file and flags.
+
+    Raises:
+        SpecError: with file, line, key and what is allowed.
+    """
+    flags: dict[str, Any] = {
+        name: getattr(args, name)
+        for name in (
+            "name",
+            "engine",
+            "model",
+            "node",
+            "gpu_count",
+            "gpu_class",
+            "tensor_parallel",
+            "pipeline_parallel",
+            "data_parallel",
+            "served_model_name",
+            "host",
+            "port",
+            "quantization",
+            "dtype",
+            "kv_cache_dtype",
+            "max_model_len",
+            "gpu_memory_fraction",
+            "venv",
+            "workdir",
+            "grace_seconds",
+            "load_deadline_seconds",
+            "gpus",
+            "verify",
+        )
+    }
+    # Empty lists are "not given": a spec's own stay.
+    for name in ("args", "env_from", "overrides"):
+        flags[name] = getattr(args, name) or None
+    flags["env"] = dict(args.env) if args.env else None
+    return load_request(args.spec, flags)
+
+
+def render_plan(plan: LaunchPlan) -> str:
+    """The plan for a person: findings, then the exact argv and env of each rank."""
+    lines = [render_finding(finding) for finding in plan.findings]
+    for rank in plan.ranks:
+        gpus = ", ".join(str(index) for index in rank.gpus) or "none (CPU)"
+        lines += [
+            "",
+            f"{rank.engine_id} on {rank.node}, GPUs: {gpus}, http://{rank.host}:{rank.port}",
+            "argv:",
+            *(f"  {word}" for word in rank.argv),
+            "env:",
+            *(f"  {name}={value}" for name, value in sorted(rank.env.items())),
+            *(f"  {name}=(from your environment, not shown)" for name in rank.env_from),
+        ]
+    return "\n".join(lines).lstrip("\n") or "nothing to run"
+
+
+def _tell_findings(plan: LaunchPlan) -> None:
+    for finding in plan.findings:
+        print_note(render_finding(finding))
+
+
+async def _follow(fleet: Fleet, rank: RankPlan, status: EngineStatus) -> EngineStatus:
+    """Tell each change until the engine is ready.
+
+    Raises:
+        LaunchError: it failed; the diagnosis says why. The engine's log is kept.
+    """
+    shown = ""
+    try:
+        while True:
+            text = describe_progress(status)
+            if text != shown:
+                print_note(f"{rank.node} {status.id}: {text}")
+                shown = text
+            if status.ready:
+                return status
+            if status.state in _ENDED:
+                raise _failed(rank, status)
+            await asyncio.sleep(POLL_S)
+            status = await _read_status(fleet, rank, status)
+    except asyncio.CancelledError:
+        print_note(
+            f"{status.id} goes on without this command: watch it with `llmgw status`, "
+            f"`llmgw logs {rank.name} -f`; stop it with `llmgw stop {rank.name}`"
+        )
+        raise
+
+
+async def _read_status(fleet: Fleet, rank: RankPlan, last: EngineStatus) -> EngineStatus:
+    """The engine now; the last known while the node is away, for the engine goes on without us."""
+    try:
+        engines = await fleet.client(rank.node).engines()
+    except NodeError:
+        return last
+    return next((engine for engine in engines if engine.id == rank.engine_id), last)
+
+
+def describe_progress(status: EngineStatus) -> str:
+    """State, phase and progress in words: `loading weights 42 %`."""
+    words = [status.state.value]
+    if not status.state.is_over and not status.ready and status.phase:
+        words.append(status.phase)
+        if status.progress is not None:
+            words.append(f"{status.progress * 100:.0f} %")
+    return " ".join(words)
+
+
+def _failed(rank: RankPlan, status: EngineStatus) -> LaunchError:
+    found = status.diagnosis
+    ended = describe_exit(status)
+    look = f"read its log: llmgw logs {rank.name}"
+    if found is None:
+        return LaunchError(f"{status.id} is {status.state.value}", ended, look, rank.node)
+    hint = f"{found.hint}; {look}" if found.hint else look
+    return LaunchError(f"{status.id} {found.code}: {found.message}", ended, hint, rank.node)
+
+
+def describe_exit(status: EngineStatus) -> str:
+    """How it ended, in words; "" while it lives."""
+    if status.exit is None:
+        return ""
+    if status.exit.signal is not None:
+        return f"{status.exit.reason}, signal {status.exit.signal}"
+    if status.exit.code is not None:
+        return f"{status.exit.reason}, exit code {status.exit.code}"
+    return status.exit.reason
+
+
+def _sum_up(rank: RankPlan, status: EngineStatus) -> str:
+    return f"{status.id} {status.state.value} {status.url or f'on {rank.node}'}"

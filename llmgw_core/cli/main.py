@@ -1,0 +1,88 @@
+"""`llmgw`: owns stdout, stderr and exit statuses. Each verb loads what it needs, no more."""
+
+import argparse
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+
+from llmgw_core import __version__
+from llmgw_core.cli.output import EXIT_INTERRUPTED, print_error, print_note, print_result
+from llmgw_core.cli.parser import build_parser, strip_demo
+from llmgw_core.errors import LlmgwError
+
+Verb = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def run() -> None:
+    """The `llmgw` command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do the command. Returns the exit status; no exception leaves it but SystemExit of the parser."""
+    try:
+        status = _dispatch(argv)
+        sys.stdout.flush()
+    except LlmgwError as error:
+        print_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has had enough, e.g. `| head`. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("LLMGW_DEBUG"):
+            raise
+        print_note(f"llmgw: an error of llmgw itself: {type(error).__name__}: {error}")
+        print_note("  → set LLMGW_DEBUG=1 to see where, and report it")
+        return LlmgwError.exit_code
+    return status
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    demo = strip_demo(argv)
+    if demo is not None:
+        from llmgw_core.demo.main import main as run_demo
+
+        return run_demo(list(demo))
+    args = build_parser(__version__).parse_args(argv)
+    if args.verb == "version":
+        print_result(__version__)
+        return 0
+    if args.verb == "agent":
+        from llmgw_core.cli.inventory import main_agent
+
+        return main_agent(as_json=args.json)
+    if args.verb == "inventory":
+        from llmgw_core.cli.inventory import run_inventory
+
+        return run_inventory(
+            cluster=args.cluster, nodes=args.nodes, timeout_s=args.timeout, as_json=args.json
+        )
+    import asyncio
+
+    return asyncio.run(_run(_find_verb(args.verb), args))
+
+
+async def _run(verb: Verb, args: argparse.Namespace) -> int:
+    return await verb(args)
+
+
+def _find_verb(name: str) -> Verb:
+    from llmgw_core.cli import engines, launch, logs
+
+    verbs: dict[str, Verb] = {
+        "plan": launch.run_plan,
+        "launch": launch.run_launch,
+        "status": engines.run_status,
+        "stop": engines.run_stop,
+        "forget": engines.run_forget,
+        "logs": logs.run_logs,
+    }
+    return verbs[name]
+
+
+if __name__ == "__main__":
+    run()

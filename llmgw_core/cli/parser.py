@@ -1,0 +1,225 @@
+"""The commands' words. argparse: `llmgw --help` must cost little more than Python itself."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+_DESCRIPTION = "See, launch, watch and stop LLM engines on your own GPU nodes, over SSH."
+_EPILOG = """\
+Nodes: --nodes 'gpu[01-16],head' (node sets, user@host:port), else --cluster FILE, $LLMGW_CLUSTER or
+~/.config/llmgw/cluster.toml; with none of them this machine alone, without SSH.
+
+Exit: 0 done, 1 an error of llmgw, 2 usage, 3 some nodes silent, 4 all silent, 5 plan refused,
+6 node trouble, 7 launch failed, 8 no such engine, 9 stop incomplete, 130 interrupted."""
+
+
+def build_parser(version: str) -> argparse.ArgumentParser:
+    """The parser of `llmgw`."""
+    parser = argparse.ArgumentParser(
+        "llmgw",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"llmgw {version}")
+    _add_choice_of_nodes(parser, is_top=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    _add_choice_of_nodes(common, is_top=False)
+    _add_inventory(verbs, common)
+    _add_launch(verbs, common)
+    _add_engine_verbs(verbs, common)
+    _add_here(verbs)
+    return parser
+
+
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_choice_of_nodes(parser: argparse.ArgumentParser, *, is_top: bool) -> None:
+    """Before or after the verb: a verb's own default must not overwrite what was given before it."""
+    default = None if is_top else argparse.SUPPRESS
+    parser.add_argument("--nodes", metavar="SET", default=default, help="nodes to work on")
+    parser.add_argument(
+        "--cluster", metavar="FILE", type=Path, default=default, help="cluster.toml to read"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=_positive,
+        default=default,
+        help="how long nodes may take to answer (45)",
+    )
+
+
+def _add_inventory(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    verb = verbs.add_parser("inventory", parents=[common], help="every node, GPU, port and engine")
+    verb.add_argument("--json", action="store_true", help="the document llmgw.inventory/1")
+
+
+def _add_launch(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    plan = verbs.add_parser("plan", parents=[common], help="what a launch would run, exactly")
+    plan.add_argument("--format", choices=("text", "json", "sh"), default="text")
+    launch = verbs.add_parser("launch", parents=[common], help="start an engine")
+    launch.add_argument("--no-wait", dest="wait", action="store_false", help="return once started")
+    launch.add_argument("--json", action="store_true", help="the engine's status as JSON")
+    for verb in (plan, launch):
+        _add_request(verb)
+
+
+def _add_request(verb: argparse.ArgumentParser) -> None:
+    """The fields of a launch request; None means not given."""
+    verb.add_argument("spec", nargs="?", type=Path, metavar="SPEC", help="a launch spec (TOML)")
+    words = (
+        ("--name", "the engine's name"),
+        ("--engine", "vllm or sglang"),
+        ("--model", "a path on the node, or a hub name"),
+        ("--node", "where; else the best fit"),
+        ("--gpu-class", "only GPUs of this class, e.g. h100-80g"),
+        ("--served-model-name", "what clients ask for; else the name"),
+        ("--host", "address the engine binds (127.0.0.1)"),
+        ("--quantization", "as the engine names it"),
+        ("--dtype", "as the engine names it"),
+        ("--kv-cache-dtype", "as the engine names it"),
+        ("--venv", "the engine's virtual environment on the node"),
+        ("--workdir", "working directory on the node"),
+    )
+    numbers = (
+        ("--gpu-count", "GPUs to take; 0 for a CPU engine"),
+        ("--tensor-parallel", "degree (1)"),
+        ("--pipeline-parallel", "degree (1)"),
+        ("--data-parallel", "degree (1)"),
+        ("--port", "else the first free one from 8000 on"),
+        ("--max-model-len", "tokens"),
+    )
+    fractions = (
+        ("--gpu-memory-fraction", "0 to 1"),
+        ("--grace-seconds", "between SIGTERM and SIGKILL (30)"),
+        ("--load-deadline-seconds", "failed when not ready by then (3600)"),
+    )
+    for flag, text in words:
+        verb.add_argument(flag, help=text)
+    for flag, text in numbers:
+        verb.add_argument(flag, type=int, metavar="N", help=text)
+    for flag, text in fractions:
+        verb.add_argument(flag, type=float, metavar="X", help=text)
+    verb.add_argument("--tp", dest="tensor_parallel", type=int, metavar="N", help=argparse.SUPPRESS)
+    verb.add_argument("--gpus", type=_indices, metavar="I,J", help="exactly these GPUs")
+    verb.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        default=None,
+        help="do not ask for one token before calling it ready",
+    )
+    verb.add_argument(
+        "--env",
+        action="append",
+        type=_assignment,
+        metavar="K=V",
+        help="more environment, no secrets",
+    )
+    verb.add_argument(
+        "--env-from",
+        action="append",
+        metavar="NAME",
+        help="a variable of your own environment, for secrets",
+    )
+    verb.add_argument(
+        "--override",
+        dest="overrides",
+        action="append",
+        metavar="CODE",
+        help="take a finding upon yourself",
+    )
+    verb.add_argument(
+        "--arg",
+        dest="args",
+        action="append",
+        metavar="WORD",
+        help="one more argument for the engine; write --arg=--flag",
+    )
+
+
+def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    status = verbs.add_parser("status", parents=[common], help="every engine and its state")
+    status.add_argument("--json", action="store_true")
+    logs = verbs.add_parser("logs", parents=[common], help="an engine's log")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    logs.add_argument(
+        "-n",
+        "--lines",
+        type=_line_count,
+        default=100,
+        metavar="N",
+        help="last N lines, or all (100)",
+    )
+    logs.add_argument("--raw", action="store_true", help="the bytes as they were printed")
+    stop = verbs.add_parser("stop", parents=[common], help="stop an engine, leaving nothing behind")
+    stop.add_argument("--grace", type=_positive_or_zero, metavar="S", help="before SIGKILL")
+    stop.add_argument("--no-wait", dest="wait", action="store_false")
+    stop.add_argument("--json", action="store_true")
+    forget = verbs.add_parser("forget", parents=[common], help="drop an ended engine and its log")
+    for verb in (logs, stop, forget):
+        verb.add_argument("name", help="name or id of the engine")
+        verb.add_argument("--node", help="where, when several nodes have one of that name")
+
+
+def _add_here(verbs: Verbs) -> None:
+    agent = verbs.add_parser("agent", help="on a node: what a scheduler would see of it")
+    inner = agent.add_subparsers(dest="agent_verb", metavar="COMMAND", required=True)
+    inventory = inner.add_parser("inventory", help="this node, one element of `nodes`")
+    inventory.add_argument("--json", action="store_true")
+    demo = verbs.add_parser("demo", help="a simulated cluster on this machine", add_help=False)
+    demo.add_argument("rest", nargs=argparse.REMAINDER)
+    verbs.add_parser("version", help="the version")
+
+
+def _indices(text: str) -> list[int]:
+    """`0,1,4-7` → the numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            found += range(int(first), int(last) + 1) if dash else [int(first)]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{part!r} is no GPU index; write 0,1,4-7") from None
+    return found
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{name!r} has no value; write NAME=value")
+    return name, value
+
+
+def _positive(text: str) -> float:
+    value = _positive_or_zero(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("it must be more than 0 seconds")
+    return value
+
+
+def _positive_or_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return value
+
+
+def _line_count(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines, nor `all`")
+    return int(text)
+
+
+def strip_demo(argv: Sequence[str]) -> tuple[str, ...] | None:
+    """The words after `demo`, when that is the verb: it reads its own."""
+    return tuple(argv[1:]) if argv and argv[0] == "demo" else None

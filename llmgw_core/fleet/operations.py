@@ -1,0 +1,167 @@
+"""What an operator does with a fleet: plan a launch, carry it out, find an engine, stop it."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from uuid import uuid4
+
+from llmgw_core.domain.engine import EngineStatus
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.inventory import FleetSnapshot
+from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.errors import EngineNotFound, LlmgwError, PlanRefused, SpecError, UsageError
+from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.planning.launch import apply_overrides, is_launchable, plan
+
+MAX_PORT_TRIES = 16
+
+
+async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> LaunchPlan:
+    """Return the plan with what its nodes say of it. Nothing is started; findings are in the plan.
+
+    A port that the planner chose and a stranger holds is chosen anew.
+    """
+    nodes = [view.node for view in fleet.snapshot().nodes]
+    venvs = {target.name: target.venv for target in fleet.targets if target.venv}
+    avoid: set[int] = set()
+    while True:
+        made = plan(request, nodes, launch_id, venvs, avoid)
+        found = [finding for rank in made.ranks for finding in await _preflight(fleet, rank)]
+        taken = [item for item in found if item.code == "port-taken"]
+        port = made.ranks[0].port if made.ranks else None
+        if request.port is None and taken and port is not None and len(avoid) < MAX_PORT_TRIES:
+            avoid.add(port)
+            continue
+        return LaunchPlan(
+            made.schema, made.launch_id, request, made.ranks, _merge(request, made.findings, found)
+        )
+
+
+async def launch_plan(
+    fleet: Fleet, plan_: LaunchPlan, environ: Mapping[str, str]
+) -> tuple[EngineStatus, ...]:
+    """Start every rank of the plan; all or none. The same plan again gives the same engines.
+
+    Args:
+        environ: the operator's environment, where the plan's secrets come from.
+
+    Raises:
+        PlanRefused: a finding stops it, or it has no rank.
+        SpecError: a variable of env_from is not set here.
+        LaunchError, NodeError: a node refused; ranks that had started were told to stop.
+    """
+    if not is_launchable(plan_):
+        raise refuse(plan_)
+    secrets = take_secrets(plan_.request.env_from, environ)
+    started: list[tuple[RankPlan, EngineStatus]] = []
+    for rank in plan_.ranks:
+        key = f"{plan_.launch_id}-{rank.rank}"
+        try:
+            status = await fleet.client(rank.node).launch(key, rank, secrets)
+        except LlmgwError:
+            await _withdraw(fleet, plan_, (done for done, _ in started))
+            raise
+        started.append((rank, status))
+    return tuple(status for _, status in started)
+
+
+async def stop_engine(
+    fleet: Fleet, node: str, engine_id: str, grace_seconds: float | None
+) -> EngineStatus:
+    """Begin to stop an engine, whatever state is shown. The node finishes it alone."""
+    # A key of its own for each time: a second stop may shorten the first one's grace.
+    return await fleet.client(node).stop(uuid4().hex, engine_id, grace_seconds)
+
+
+def refuse(plan_: LaunchPlan) -> PlanRefused:
+    """Return the error that says what stops the plan."""
+    errors = [item for item in plan_.findings if item.severity is Severity.ERROR]
+    if not errors:
+        return PlanRefused("the plan has no rank to start", "", "plan it again")
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return PlanRefused(f"{first.subject}: {first.what}{more}", first.code, first.fix, first.node)
+
+
+def take_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the named variables.
+
+    Raises:
+        SpecError: one is not set; only its name is told.
+    """
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        raise SpecError(
+            f"{missing[0]} is not set in your environment",
+            "env_from names it",
+            f"set it before the launch: export {missing[0]}=…",
+        )
+    return {name: environ[name] for name in names}
+
+
+def find_engine(
+    snapshot: FleetSnapshot, name_or_id: str, node: str | None = None
+) -> tuple[str, EngineStatus]:
+    """Return the node and the engine of that id or name.
+
+    Of several with one name, the one that is not over; of those that are over, the one started last.
+
+    Raises:
+        EngineNotFound: there is none among the nodes that answered.
+        UsageError: several nodes have one.
+    """
+    found = [
+        (view.node.name, engine)
+        for view in snapshot.nodes
+        for engine in view.node.engines
+        if name_or_id in (engine.id, engine.name) and node in (None, view.node.name)
+    ]
+    if not found:
+        silent = [view.node.name for view in snapshot.nodes if not view.node.reachable]
+        raise EngineNotFound(
+            f"there is no engine {name_or_id}",
+            f"{', '.join(silent)} did not answer" if silent else "",
+            "llmgw status lists them",
+            node,
+        )
+    living = [item for item in found if not item[1].state.is_over]
+    choice = living or found
+    nodes = sorted({name for name, _ in choice})
+    if len(nodes) > 1:
+        raise UsageError(
+            f"{name_or_id} is on several nodes", ", ".join(nodes), "say which with --node, or by id"
+        )
+    return max(choice, key=lambda item: item[1].started_at or "")
+
+
+async def _preflight(fleet: Fleet, rank: RankPlan) -> tuple[Finding, ...]:
+    try:
+        return await fleet.client(rank.node).preflight(rank)
+    except LlmgwError as error:
+        return (
+            Finding(error.code, Severity.ERROR, rank.node, error.message, error.fix, rank.node),
+        )
+
+
+def _merge(
+    request: LaunchRequest, planned: Iterable[Finding], found: Iterable[Finding]
+) -> tuple[Finding, ...]:
+    """All findings once: the node sees again what the inventory had shown already."""
+    merged = list(planned)
+    known = {(item.code, item.node) for item in merged}
+    # The planner's are judged already, and an unused override is told there.
+    quiet = LaunchRequest(
+        name=request.name, engine=request.engine, model=request.model, overrides=request.overrides
+    )
+    fresh = [item for item in found if (item.code, item.node) not in known]
+    judged = [item for item in apply_overrides(quiet, fresh) if item.code != "override-unused"]
+    order = list(Severity)
+    return tuple(sorted([*merged, *judged], key=lambda item: order.index(item.severity)))
+
+
+async def _withdraw(fleet: Fleet, plan_: LaunchPlan, ranks: Iterable[RankPlan]) -> None:
+    """Stop what had started of a launch that failed."""
+    for rank in ranks:
+        # The first error is the one to tell; a node that went away meanwhile shows its engine when it is back.
+        with suppress(LlmgwError):
+            key = f"withdraw-{plan_.launch_id}-{rank.rank}"
+            await fleet.client(rank.node).stop(key, rank.engine_id, None)

@@ -1,0 +1,95 @@
+"""What the engines' adapters share. Pure."""
+
+import math
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.launch import LaunchRequest
+from llmgw_core.planning.placement import Placement
+
+_PATH_STARTS = ("/", "./", "../", "~")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What one rank runs, and what is added to the node's base environment."""
+
+    argv: Tuple[str, ...]
+    env: Dict[str, str]
+
+
+def served_name(request: LaunchRequest) -> str:
+    """The model's name in the engine's API: the operator's, else the engine's own."""
+    return request.served_model_name or request.name
+
+
+def is_path(model: str) -> bool:
+    """Whether the model is a path on the node, not a hub name."""
+    return model.startswith(_PATH_STARTS) or model in (".", "..")
+
+
+def build_env(
+    request: LaunchRequest, placement: Placement, own: Mapping[str, str]
+) -> Dict[str, str]:
+    """Defaults of all engines, `own` ones of this engine, then the request's, then what the placement decides.
+
+    Indices count as nvidia-smi counts them only with CUDA_DEVICE_ORDER=PCI_BUS_ID. A CPU engine on a node with GPUs
+    sees none, so that a GPU build does not take the first.
+    """
+    env = {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    if is_path(request.model):
+        env["HF_HUB_OFFLINE"] = "1"
+    env.update(own)
+    env.update(request.env)
+    if placement.gpus:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in placement.gpus)
+    elif placement.node.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    return env
+
+
+def list_flags(pairs: Sequence[Tuple[str, object]]) -> Tuple[str, ...]:
+    """The words of each (flag, value); a value of None leaves the flag out."""
+    words: List[str] = []
+    for flag, value in pairs:
+        if value is not None:
+            words += [flag, str(value)]
+    return tuple(words)
+
+
+def above_one(size: int) -> Optional[int]:
+    """The size, or None where the engine's own default of 1 says it."""
+    return size if size > 1 else None
+
+
+def whole_seconds(seconds: float) -> str:
+    """Rounded up, for variables that take whole seconds; a time without end is a day."""
+    return str(math.ceil(seconds) if math.isfinite(seconds) else 86400)
+
+
+def check_owned(request: LaunchRequest, owned: Mapping[str, str]) -> Iterator[Finding]:
+    """Arguments that llmgw sets itself: given twice, the engine and the plan would not agree.
+
+    Engines take shortened flags and `_` for `-`, so those count too.
+
+    Args:
+        owned: flag → the field of the request that sets it.
+    """
+    for argument in request.args:
+        flag = argument.partition("=")[0]
+        field = _owner_of(flag, owned)
+        if field is not None:
+            what = f"{flag} is set by llmgw"
+            fix = f"give it as {field} instead"
+            yield Finding("args-owned", Severity.ERROR, "args", what, fix)
+
+
+def _owner_of(flag: str, owned: Mapping[str, str]) -> Optional[str]:
+    if flag in owned:
+        return owned[flag]
+    if not flag.startswith("--") or flag == "--":
+        return None
+    long = flag.replace("_", "-")
+    return next((field for known, field in owned.items() if known.startswith(long)), None)

@@ -1,0 +1,106 @@
+"""A request and what is known of the nodes → the plan of everything that will run. Pure."""
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import AbstractSet, Mapping, Optional, Sequence, Tuple
+
+from llmgw_core.domain.engine import EngineKind
+from llmgw_core.domain.findings import Finding, Severity, has_errors
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.launch import PLAN_SCHEMA, LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.planning.engines import sglang, vllm
+from llmgw_core.planning.engines.base import served_name
+from llmgw_core.planning.placement import Placement, place
+from llmgw_core.planning.placement_rules import check_placement
+from llmgw_core.planning.request_rules import check_request
+
+ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
+# Policy, not impossibility: the operator may take these upon himself.
+OVERRIDABLE = frozenset({"fp8-capability", "fp8-kv-capability", "mixed-classes", "gpu-unfit"})
+_ID_DIGITS = 8
+
+
+def plan(
+    request: LaunchRequest,
+    nodes: Sequence[Node],
+    launch_id: str,
+    venvs: Mapping[str, str],
+    avoid_ports: AbstractSet[int] = frozenset(),
+) -> LaunchPlan:
+    """The plan, with all findings at once. It has no ranks where a place could not be found.
+
+    Args:
+        launch_id: 32 hex digits; names the engines, so that the same plan launched twice starts one.
+        venvs: the engine's virtual environment by node name, for requests that name none.
+        avoid_ports: ports that are known to be taken, when the port is the planner's choice.
+    """
+    findings = list(check_request(request))
+    findings += ADAPTERS[request.engine].check_arguments(request)
+    placement: Optional[Placement] = None
+    # A place sought with degrees that make no sense would only add noise to the finding about them.
+    if not any(finding.code in {"parallelism", "arithmetic"} for finding in findings):
+        placement, found = place(request, nodes, avoid_ports)
+        findings += found
+    ranks: Tuple[RankPlan, ...] = ()
+    if placement is not None:
+        findings += check_placement(request, placement)
+        ranks = (_build_rank(request, placement, launch_id, venvs),)
+    return LaunchPlan(PLAN_SCHEMA, launch_id, request, ranks, apply_overrides(request, findings))
+
+
+def apply_overrides(request: LaunchRequest, findings: Sequence[Finding]) -> Tuple[Finding, ...]:
+    """The findings, errors first, those that the operator overrides turned into warnings that say so."""
+    judged = [_override(finding, request.overrides) for finding in findings]
+    known = {finding.code for finding in findings}
+    judged += [
+        Finding(
+            "override-unused",
+            Severity.WARNING,
+            "overrides",
+            f"{code} was not found, or cannot be overridden",
+            f"codes that can: {', '.join(sorted(OVERRIDABLE))}",
+        )
+        for code in request.overrides
+        if code not in known or code not in OVERRIDABLE
+    ]
+    order = list(Severity)
+    return tuple(sorted(judged, key=lambda finding: order.index(finding.severity)))
+
+
+def is_launchable(plan: LaunchPlan) -> bool:
+    """Whether nothing stops the plan."""
+    return bool(plan.ranks) and not has_errors(plan.findings)
+
+
+def _override(finding: Finding, overrides: Sequence[str]) -> Finding:
+    if finding.severity is not Severity.ERROR or finding.code not in OVERRIDABLE.intersection(
+        overrides
+    ):
+        return finding
+    return replace(finding, severity=Severity.WARNING, what=f"{finding.what} (overridden)")
+
+
+def _build_rank(
+    request: LaunchRequest, placement: Placement, launch_id: str, venvs: Mapping[str, str]
+) -> RankPlan:
+    venv = request.venv or venvs.get(placement.node.name, "")
+    command = ADAPTERS[request.engine].build_command(request, placement, venv)
+    return RankPlan(
+        engine_id=f"{request.name}-{launch_id[:_ID_DIGITS]}",
+        name=request.name,
+        engine=request.engine,
+        model=request.model,
+        served_model_name=served_name(request),
+        node=placement.node.name,
+        argv=command.argv,
+        env=command.env,
+        env_from=request.env_from,
+        cwd=request.workdir,
+        gpus=tuple(gpu.index for gpu in placement.gpus),
+        gpu_uuids=tuple(gpu.uuid for gpu in placement.gpus if gpu.uuid is not None),
+        host=request.host,
+        port=placement.port,
+        verify=request.verify,
+        grace_seconds=request.grace_seconds,
+        load_deadline_seconds=request.load_deadline_seconds,
+    )

@@ -1,0 +1,229 @@
+"""Which node, GPUs and port a launch takes: the operator's own choice, else the tightest fit. Pure."""
+
+import difflib
+from dataclasses import dataclass
+from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
+
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.hardware import Gpu
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.launch import LaunchRequest
+from llmgw_core.domain.units import natural_key
+
+FIRST_PORT = 8000
+LAST_PORT = 65535
+_LISTED = 8
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one rank runs."""
+
+    node: Node
+    gpus: Tuple[Gpu, ...]  # by index; none: a CPU engine
+    port: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The free GPUs of one class on one node."""
+
+    node: Node
+    label: str
+    gpus: Tuple[Gpu, ...]
+
+
+_Choice = Tuple[Optional[Tuple[Node, Tuple[Gpu, ...]]], Tuple[Finding, ...]]
+
+
+def place(
+    request: LaunchRequest, nodes: Sequence[Node], avoid_ports: AbstractSet[int] = frozenset()
+) -> Tuple[Optional[Placement], Tuple[Finding, ...]]:
+    """A place for the request, and what there is to say of the choice; None where there is none, with the reason.
+
+    GPUs and a port that the operator names are taken as they are, free or not: rules judge them.
+
+    Args:
+        avoid_ports: ports that are known to be taken, when the port is chosen here.
+    """
+    candidates, refusals = _find_candidates(request, nodes)
+    if not candidates:
+        return None, refusals
+    choice, findings = _choose_gpus(request, candidates)
+    if choice is None:
+        return None, findings
+    node, gpus = choice
+    port = request.port if request.port is not None else _free_port(node, avoid_ports)
+    if port is None:
+        what = f"no port from {FIRST_PORT} to {LAST_PORT} is free on {node.name}"
+        return None, (*findings, _error("no-port", "port", what, "name one", node.name))
+    return Placement(node, gpus, port), findings
+
+
+def list_ports(node: Node) -> Dict[int, str]:
+    """Engine id by port, of the node's engines that are not over."""
+    found: Dict[int, str] = {}
+    for engine in node.engines:
+        port = None if engine.url is None else _port_of(engine.url)
+        if port is not None and not engine.state.is_over:
+            found[port] = engine.id
+    return found
+
+
+def count_needed(request: LaunchRequest) -> int:
+    """How many GPUs the request takes. 0: a CPU engine."""
+    if request.gpus:
+        return len(set(request.gpus))
+    if request.gpu_count is not None:
+        return max(request.gpu_count, 0)
+    return request.tensor_parallel * request.pipeline_parallel * request.data_parallel
+
+
+def _port_of(url: str) -> Optional[int]:
+    """The port of a base URL: `http://127.0.0.1:8000` → 8000, `http://[::1]:8000` → 8000."""
+    tail = url.rstrip("/").rpartition(":")[2]
+    return int(tail) if tail.isascii() and tail.isdigit() else None
+
+
+def _free_port(node: Node, avoid: AbstractSet[int]) -> Optional[int]:
+    taken = avoid | set(list_ports(node))
+    return next((port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken), None)
+
+
+def _find_candidates(
+    request: LaunchRequest, nodes: Sequence[Node]
+) -> Tuple[Tuple[Node, ...], Tuple[Finding, ...]]:
+    """Nodes that may be used, in natural order; or none and the reason."""
+    ordered = tuple(sorted(nodes, key=lambda node: natural_key(node.name)))
+    if request.node is not None:
+        named = tuple(node for node in ordered if node.name == request.node)
+        if not named:
+            return (), (_tell_unknown(request.node, ordered),)
+        return (named, ()) if named[0].reachable else ((), (_tell_unreachable(named[0]),))
+    answering = tuple(node for node in ordered if node.reachable)
+    if answering:
+        return answering, ()
+    if len(ordered) == 1:
+        return (), (_tell_unreachable(ordered[0]),)
+    what = "no node answers" if ordered else "there is no node"
+    return (), (_error("node-unreachable", "node", what, "see llmgw inventory for each's reason"),)
+
+
+def _tell_unknown(name: str, nodes: Sequence[Node]) -> Finding:
+    names = [node.name for node in nodes]
+    near = difflib.get_close_matches(name, names, 1)
+    fix = f"did you mean {near[0]}?" if near else f"the nodes are: {_shorten(names) or 'none'}"
+    return _error("node-unknown", "node", f"there is no node {name}", fix)
+
+
+def _tell_unreachable(node: Node) -> Finding:
+    why = f": {node.error.message}" if node.error else ""
+    fix = node.error.hint if node.error and node.error.hint else "see llmgw inventory"
+    what = f"{node.name} does not answer{why}"
+    return _error("node-unreachable", "node", what, fix, node.name)
+
+
+def _choose_gpus(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
+    if request.gpus:
+        return _choose_named(request, candidates)
+    if count_needed(request) == 0:
+        return _choose_none(candidates)
+    return _choose_free(request, candidates)
+
+
+def _choose_named(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
+    """The first node where all of the named GPUs are free, else the first that has them, else the first."""
+    wanted = set(request.gpus)
+
+    def rank(node: Node) -> int:
+        free = {gpu.index for gpu in node.gpus if gpu.available}
+        present = {gpu.index for gpu in node.gpus}
+        return 0 if wanted <= free else 1 if wanted <= present else 2
+
+    node = min(candidates, key=rank)
+    gpus = tuple(sorted((g for g in node.gpus if g.index in wanted), key=lambda g: g.index))
+    missing = sorted(wanted - {gpu.index for gpu in gpus})
+    have = ", ".join(str(gpu.index) for gpu in node.gpus) or "none"
+    findings = tuple(
+        _error(
+            "gpu-unknown",
+            f"{node.name} GPU {index}",
+            f"{node.name} has no GPU {index}",
+            f"its GPUs are: {have}",
+            node.name,
+        )
+        for index in missing
+    )
+    return (node, gpus), findings
+
+
+def _choose_none(candidates: Sequence[Node]) -> _Choice:
+    """A node without GPUs first, which a CPU engine keeps nobody from; then the one with the fewest engines."""
+    node = min(
+        candidates,
+        key=lambda node: (bool(node.gpus), _count_engines(node), natural_key(node.name)),
+    )
+    if len(candidates) == 1:
+        return (node, ()), ()
+    what = f"{node.name} is chosen of {len(candidates)} nodes; a CPU engine takes no GPU"
+    return (node, ()), (_tell_choice(node, what),)
+
+
+def _count_engines(node: Node) -> int:
+    return sum(not engine.state.is_over for engine in node.engines)
+
+
+def _choose_free(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
+    """Lowest indices of the group with the fewest GPUs left over, so that large launches keep finding room."""
+    needed = count_needed(request)
+    groups = [group for node in candidates for group in _group_free(node, request.gpu_class)]
+    fitting = [group for group in groups if len(group.gpus) >= needed]
+    if not fitting:
+        return None, (_tell_no_room(request, candidates, groups),)
+    best = min(
+        fitting,
+        key=lambda group: (len(group.gpus) - needed, natural_key(group.node.name), group.label),
+    )
+    gpus = best.gpus[:needed]
+    indices = ", ".join(str(gpu.index) for gpu in gpus)
+    what = (
+        f"{best.node.name} GPU {indices} ({best.label}): the tightest of {len(fitting)} that fit;"
+        f" {len(best.gpus) - needed} of that class stay free there"
+    )
+    return (best.node, gpus), (_tell_choice(best.node, what),)
+
+
+def _group_free(node: Node, wanted_class: Optional[str]) -> List[_Group]:
+    """Free GPUs by class. Those of no known class go by their name."""
+    groups: Dict[str, List[Gpu]] = {}
+    for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
+        if gpu.available and wanted_class in (None, gpu.gpu_class):
+            label = gpu.gpu_class or gpu.name or "unknown class"
+            groups.setdefault(label, []).append(gpu)
+    return [_Group(node, label, tuple(gpus)) for label, gpus in sorted(groups.items())]
+
+
+def _tell_no_room(
+    request: LaunchRequest, candidates: Sequence[Node], groups: Sequence[_Group]
+) -> Finding:
+    needed = count_needed(request)
+    of_class = f"of class {request.gpu_class}" if request.gpu_class else "of one class"
+    free = _shorten([f"{group.node.name} {len(group.gpus)} {group.label}" for group in groups])
+    what = f"no node has {needed} free GPUs {of_class}: free are {free or 'none'}"
+    fix = "see llmgw inventory for what holds them; stop something, or take fewer GPUs"
+    if not any(node.gpus for node in candidates):
+        fix = "for an engine on the CPU ask for 0 GPUs (--gpu-count 0)"
+    node = candidates[0].name if len(candidates) == 1 else None
+    return _error("no-free-gpus", "gpus", what, fix, node)
+
+
+def _shorten(items: Sequence[str]) -> str:
+    return ", ".join(items[:_LISTED]) + (", …" if len(items) > _LISTED else "")
+
+
+def _tell_choice(node: Node, what: str) -> Finding:
+    return Finding("placement", Severity.INFO, "placement", what, "", node.name)
+
+
+def _error(code: str, subject: str, what: str, fix: str, node: Optional[str] = None) -> Finding:
+    return Finding(code, Severity.ERROR, subject, what, fix, node)
