@@ -49,6 +49,12 @@ def find_gpus(env: Mapping[str, str]) -> tuple[HeldGpu, ...]:
     return tuple(HeldGpu(folder, gpu["index"], gpu["memory_total_mib"]) for gpu in found)
 
 
+def is_demo_gone(env: Mapping[str, str]) -> bool:
+    """Return whether the simulation this process belongs to was removed: then nobody is left to end it."""
+    folder = env.get(GPUS_VARIABLE)
+    return bool(folder) and not Path(folder or "/").is_dir()
+
+
 def read_start_ticks(pid: str) -> int:
     """Return when that process started, in clock ticks since boot; 0 when there is none."""
     try:

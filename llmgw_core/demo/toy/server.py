@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -271,8 +272,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.front.options.quiet_paths:
             return
         client = f"{self.client_address[0]}:{self.client_address[1]}"
-        status = args[1] if len(args) > 1 else "-"
-        speech.say_uvicorn(f'{client} - "{self.command} {self.path} HTTP/1.1" {status} OK')
+        status = str(args[1]) if len(args) > 1 else ""
+        phrase = HTTPStatus(int(status)).phrase if status.isdigit() else ""
+        speech.say_uvicorn(f'{client} - "{self.command} {self.path} HTTP/1.1" {status} {phrase}')
 
 
 def generate(prompt: str, count: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ from types import FrameType
 
 from llmgw_core.demo.toy import speech
 from llmgw_core.demo.toy.children import Child, find_ended, fork_child, wait_for_end
-from llmgw_core.demo.toy.gpu_memory import find_gpus
+from llmgw_core.demo.toy.gpu_memory import find_gpus, is_demo_gone
 from llmgw_core.demo.toy.options import Options
 from llmgw_core.demo.toy.server import Front, serve
 from llmgw_core.demo.toy.titles import die_with_parent, set_title
@@ -86,10 +86,9 @@ class Leader:
         ready_at = time.monotonic()
         while find_ended(children) is None:
             time.sleep(0.1)
-            if time.monotonic() - ready_at > _SEES_READY_S and options.failure in (
-                "die-after-ready",
-                "lose-worker",
-            ):
+            is_due = time.monotonic() - ready_at > _SEES_READY_S
+            fails = is_due and options.failure in ("die-after-ready", "lose-worker")
+            if fails or is_demo_gone(os.environ):
                 children[0].signal(signal.SIGKILL)
         return self._die_with_child()
 

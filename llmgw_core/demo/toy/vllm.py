@@ -20,7 +20,7 @@ from llmgw_core.demo.toy.children import (
     wait_for_end,
     wait_for_word,
 )
-from llmgw_core.demo.toy.gpu_memory import HeldGpu, find_gpus
+from llmgw_core.demo.toy.gpu_memory import HeldGpu, find_gpus, is_demo_gone
 from llmgw_core.demo.toy.options import Options
 from llmgw_core.demo.toy.server import Front, serve
 from llmgw_core.demo.toy.titles import set_name, set_title
@@ -111,6 +111,8 @@ class Leader:
     def _watch(self, core: Child, front: Front | None) -> int:
         while find_ended((core,)) is None:
             time.sleep(0.1)
+            if is_demo_gone(os.environ):
+                core.signal(signal.SIGKILL)
         if front is not None:
             front.is_dead = True
         self._say(
@@ -233,6 +235,8 @@ class Core:
         failure = self._options.failure
         while True:
             time.sleep(0.2)
+            if is_demo_gone(os.environ):
+                return 1
             is_due = time.monotonic() - ready_at > 2.0  # noqa: PLR2004 - seconds; long enough to be seen ready
             if failure == "die-after-ready" and is_due:
                 speech.blow_up(
