@@ -21,6 +21,11 @@ _SUSPECT = re.compile(
     r"|must be executed|is not |cannot|can't|Couldn't|Could not|NUMA|KeyboardInterrupt|is installed with version",
     re.ASCII,
 )
+# (APIServer pid=7) WARNING 12-01 02:30:45 [utils.py:9] … errors like `OSError: [Errno 24] Too many open files`. …
+# What an engine itself calls a warning did not end it.
+_HARMLESS = re.compile(
+    r"(?:^|\) |m)(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d|^(?:INFO|WARNING|DEBUG): "
+)
 # torch.OutOfMemoryError: … · huggingface_hub.errors.RepositoryNotFoundError: …
 _ERROR_LINE = re.compile(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt)\b:? ?(?P<text>.*)")
 _PLAIN_ERROR = re.compile(r"^(?:.{0,60}: )?(?:error|fatal|ERROR|FATAL)\b[:\] ]+(?P<text>\S.*)")
@@ -62,6 +67,7 @@ def suspect_lines(text: str) -> List[str]:
         _PYDANTIC_TAIL.sub("", strip_prefix(line[:MAX_LINE_CHARS])).strip(): None
         for line in re.split(r"[\r\n]+", text)
         if _SUSPECT.search(line, 0, MAX_LINE_CHARS)
+        and not _HARMLESS.search(line, 0, MAX_LINE_CHARS)
     }
     lines = [line for line in seen if line]
     if len(lines) > 2 * MAX_END_LINES:

@@ -86,6 +86,21 @@ def test_unknown_failure_gives_the_last_error_that_is_no_wrapper() -> None:
     assert (found.code, found.message) == ("error", "mylib.StrangeError: the moon is full")
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    ["(APIServer pid=7) ", "", "\x1b[1;36m(APIServer pid=7)\x1b[0;0m "],
+)
+def test_what_the_engine_calls_a_warning_did_not_end_it(prefix: str) -> None:
+    text = (
+        f"{prefix}WARNING 12-01 02:30:45 [system_utils.py:257] Found ulimit of 1024 and failed to automatically "
+        "increase with error. This can cause fd limit errors like `OSError: [Errno 24] Too many open files`.\n"
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "  Value error, Unknown quantization method: int3. Must be one of ['awq'] [type=value_error, input_value=x]\n"
+    )
+
+    assert diagnose(text, DIED, was_ready=False).code == "quantization-unknown"
+
+
 def test_old_errors_do_not_explain_a_kill() -> None:
     killed = EngineExit(signal=9, reason="killed")
 
