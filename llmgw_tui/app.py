@@ -138,7 +138,7 @@ class LlmgwApp(App[None]):
             text = f"{group}: {type(error).__name__}: {error} (a bug in llmgw)"
             form = self._launch_form()
             if form is not None and group in ("plan", "launch"):
-                form.show_failure(LlmgwError(text))
+                form.show_trouble(LlmgwError(text))
             else:
                 self._complain(text)
 

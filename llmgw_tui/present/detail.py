@@ -1,7 +1,7 @@
 """Blocks that several detail panes share: headings, facts in columns, health, processes. Pure."""
 
 from llmgw_core.domain.hardware import Gpu, Port, PortKind
-from llmgw_core.domain.inventory import NodeFault, NodeView
+from llmgw_core.domain.inventory import Contact, FleetSnapshot, NodeFault, NodeView
 from llmgw_tui.present.states import gpu_state, severity_state
 from llmgw_tui.present.text import Line, Part, Tone, bar, fit, line, span
 from llmgw_tui.present.units import format_age, format_gib, format_number
@@ -9,6 +9,7 @@ from llmgw_tui.present.units import format_age, format_gib, format_number
 BLANK: Line = ()
 FACT_CELLS = 9
 GPU_BAR_CELLS = 8
+NAMED = 6  # nodes named before the rest is counted
 
 
 def heading(text: str) -> Line:
@@ -42,6 +43,26 @@ def retry_text(view: NodeView, now: float) -> str | None:
         return None
     wait = view.retry_at - now
     return "trying again now" if wait <= 0 else f"trying again in {format_age(wait + 0.999)}"
+
+
+def is_waiting(snapshot: FleetSnapshot | None) -> bool:
+    """Whether a node is still being asked for the first time: nothing may be said to be absent yet."""
+    if snapshot is None:
+        return True
+    return any(view.contact is Contact.CONNECTING for view in snapshot.nodes)
+
+
+def away_note(snapshot: FleetSnapshot | None) -> list[Line]:
+    """Which nodes do not answer, where something is said to be absent."""
+    away = [
+        view.node.name
+        for view in (snapshot.nodes if snapshot else ())
+        if view.contact is Contact.UNREACHABLE
+    ]
+    if not away:
+        return []
+    more = f" and {len(away) - NAMED} more" if len(away) > NAMED else ""
+    return [line(span(f"▲ {', '.join(away[:NAMED])}{more}: no answer, so not counted.", Tone.WARN))]
 
 
 def memory_text(gpu: Gpu) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from llmgw_core.domain.engine import EngineExit, EngineState, EngineStatus
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, NodeView
-from llmgw_tui.present.detail import BLANK, age_text, fact, heading
+from llmgw_tui.present.detail import BLANK, age_text, away_note, fact, heading, is_waiting
 from llmgw_tui.present.states import seen_state
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, bar, line, span
@@ -172,9 +172,10 @@ def _fact_lines(item: EngineView, now: float) -> list[Line]:
 
 def empty(snapshot: FleetSnapshot | None) -> tuple[Line, ...]:
     """What stands in place of the table when it has no row."""
-    if snapshot is None or any(view.updated_at is None for view in snapshot.nodes):
+    if is_waiting(snapshot):
         return (line(span("No engine is known yet: waiting for nodes to answer.", Tone.DIM)),)
     return (
         heading("No engines"),
         line("Nothing runs on these nodes that llmgw started: press L to launch an engine."),
+        *away_note(snapshot),
     )

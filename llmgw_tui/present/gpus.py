@@ -4,10 +4,12 @@ from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, Node, NodeView
 from llmgw_tui.present.detail import (
     BLANK,
+    away_note,
     fact,
     fault_lines,
     heading,
     health_lines,
+    is_waiting,
     memory_fraction,
     memory_text,
     process_lines,
@@ -125,10 +127,11 @@ def _ecc_text(gpu: Gpu) -> str:
 
 def empty(snapshot: FleetSnapshot | None) -> tuple[Line, ...]:
     """What stands in place of the table when it has no row."""
-    if snapshot is None or any(view.updated_at is None for view in snapshot.nodes):
+    if is_waiting(snapshot):
         return (line(span("No GPU is known yet: waiting for nodes to answer.", Tone.DIM)),)
     return (
         heading("No GPUs"),
         line("No node of this cluster has a GPU that its driver shows."),
         line("The cluster view says per node which driver was found, and what is wrong with it."),
+        *away_note(snapshot),
     )

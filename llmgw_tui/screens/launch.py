@@ -16,6 +16,7 @@ from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan
 from llmgw_core.errors import LlmgwError
 from llmgw_tui.messages import LaunchRequested, PlanRequested
+from llmgw_tui.present.detail import BLANK
 from llmgw_tui.present.launch_form import (
     LaunchForm,
     gpu_options,
@@ -24,6 +25,7 @@ from llmgw_tui.present.launch_form import (
 )
 from llmgw_tui.present.plan import is_launchable, plan_lines
 from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.widgets.checks import MarkedCheckbox, MarkedList
 from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.toned import LineBar, Pane
 
@@ -57,6 +59,7 @@ class LaunchScreen(ModalScreen[None]):
         self._plan: LaunchPlan | None = None
         self._timer: Timer | None = None
         self._is_launching = False
+        self._failure: tuple[Line, ...] = ()  # why the last launch did not happen
 
     def compose(self) -> ComposeResult:
         """Form, plan, buttons."""
@@ -92,12 +95,12 @@ class LaunchScreen(ModalScreen[None]):
         yield from self._text_row("gpu_count")
         with Horizontal(classes="row", id="gpus-row"):
             yield Label("or pick")
-            yield SelectionList[int](id="gpus", compact=True)
+            yield MarkedList(id="gpus", compact=True)
         for name in ("tensor_parallel", "port", "venv", "args"):
             yield from self._text_row(name)
         with Horizontal(classes="row"):
             yield Label("Ready")
-            yield Checkbox("after one token came back", value=True, id="verify", compact=True)
+            yield MarkedCheckbox("after one token came back", value=True, id="verify", compact=True)
 
     def _text_row(self, name: str) -> ComposeResult:
         title, hint = _TEXT_FIELDS[name]
@@ -148,6 +151,7 @@ class LaunchScreen(ModalScreen[None]):
     def _on_changed(self) -> None:
         """Whatever was planned is not what the form says any more."""
         self._number += 1
+        self._failure = ()
         self._set_plan(None)
         self._show_errors(self._form())
         if self._timer is not None:
@@ -170,7 +174,7 @@ class LaunchScreen(ModalScreen[None]):
         if reading.request is None:
             missing = [_TEXT_FIELDS[name][0].lower() for name in reading.errors]
             self._say(line(span(f"Still to fill in or correct: {', '.join(missing)}", Tone.DIM)))
-            self.query_one("#launch-plan", Pane).set_lines(())
+            self._show_lines(())
             return
         self._say(line(span("planning…", Tone.DIM)))
         self.post_message(PlanRequested(self._number, reading.request))
@@ -181,11 +185,11 @@ class LaunchScreen(ModalScreen[None]):
             return
         if plan is None:
             text = str(error) if error else "no plan"
-            self.query_one("#launch-plan", Pane).set_lines((line(span(f"✖ {text}", Tone.ERROR)),))
+            self._show_lines((line(span(f"✖ {text}", Tone.ERROR)),))
             self._say(line(span("There is no plan for this.", Tone.ERROR)))
             return
         self._set_plan(plan)
-        self.query_one("#launch-plan", Pane).set_lines(plan_lines(plan), top=True)
+        self._show_lines(plan_lines(plan))
         self._say(
             line(
                 span(
@@ -197,12 +201,25 @@ class LaunchScreen(ModalScreen[None]):
             )
         )
 
-    def show_failure(self, error: LlmgwError) -> None:
-        """The launch did not happen: say why here, and let it be corrected."""
+    def show_trouble(self, error: LlmgwError) -> None:
+        """Planning or launching broke down: say so, and wait for another try."""
         self._is_launching = False
-        self._set_plan(self._plan)
-        self._say(line(span(f"✖ {error}", Tone.ERROR)))
-        self.notify(str(error), severity="error", markup=False)
+        self._set_plan(None)
+        self._failure = (line(span(f"✖ {error}", Tone.ERROR)), BLANK)
+        self._show_lines(())
+        self._say(line(span("Change something, or cancel.", Tone.DIM)))
+
+    def show_failure(self, error: LlmgwError) -> None:
+        """The launch did not happen: say why here, and plan anew: a port or a GPU may be gone since."""
+        self._is_launching = False
+        self._failure = (line(span(f"✖ {error}", Tone.ERROR)), BLANK)
+        self._set_plan(None)
+        self._show_lines(())
+        self._number += 1
+        self._ask_plan()
+
+    def _show_lines(self, lines: tuple[Line, ...]) -> None:
+        self.query_one("#launch-plan", Pane).set_lines((*self._failure, *lines), top=True)
 
     def _set_plan(self, plan: LaunchPlan | None) -> None:
         self._plan = plan
@@ -217,6 +234,7 @@ class LaunchScreen(ModalScreen[None]):
         if self._is_launching or self._plan is None or not is_launchable(self._plan):
             return
         self._is_launching = True
+        self._failure = ()
         self._set_plan(self._plan)
         self._say(line(span("launching…", Tone.BUSY)))
         self.post_message(LaunchRequested(self._plan))

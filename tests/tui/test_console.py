@@ -220,10 +220,9 @@ async def test_a_launch_that_is_refused_keeps_the_form_with_the_reason() -> None
         form = await fill_form(fleet, app, pilot)
         fleet.error = GpuTaken("gpu1 GPU 2 is taken", "by chat", "choose another", "gpu1")
         await pilot.press("f5")
-        said = form.query_one("#launch-said", LineBar)
-        await until(pilot, lambda: "is taken" in said.text)
+        await until(pilot, lambda: "is taken" in form.plan_text and "Command" in form.plan_text)
 
-        assert "gpu1: gpu1 GPU 2 is taken: by chat (choose another)" in said.text
+        assert "✖ gpu1: gpu1 GPU 2 is taken: by chat (choose another)" in form.plan_text
         assert not form.query_one("#go", Button).disabled
 
 

@@ -525,6 +525,15 @@ def test_no_engine_is_not_claimed_while_a_node_is_silent() -> None:
     assert "waiting" in text_of(engines.empty(FleetSnapshot(NOW, (silent,))))
 
 
+def test_nodes_that_are_away_are_named_where_nothing_is_found() -> None:
+    away = make_view(make_node("n2"), Contact.UNREACHABLE)
+
+    shown = text_of(engines.empty(make_snapshot(make_view(make_node("n1")), away)))
+
+    assert "press L to launch" in shown
+    assert "▲ n2: no answer, so not counted." in shown
+
+
 # --- header and palette
 
 
