@@ -34,6 +34,7 @@ TIMEOUT_S = 10.0  # eight GPUs without persistence mode took 6 s
 _ONE_GPU_TIMEOUT_S = 4.0
 _MAX_TRIES = 6  # one for each field refused
 _MAX_ONE_BY_ONE = 16
+_PCI_AGE_S = 30.0
 _CORRUPT_INFOROM_CODE = 14
 _CSV = "--format=csv,noheader,nounits"
 
@@ -65,6 +66,8 @@ class SmiReader:
         self.timeout_s = timeout_s
         self.fields: Tuple[str, ...] = nvidia_smi.CORE_FIELDS + nvidia_smi.EXTRA_FIELDS
         self._versions: Optional[Tuple[Optional[str], Optional[str]]] = None  # driver, CUDA
+        self._pci: Optional[Sequence[PciGpu]] = None
+        self._pci_until = 0.0  # monotonic
         self.left_running: List[subprocess.Popen[bytes]] = []
 
     def read(self) -> GpuReading:
@@ -128,9 +131,9 @@ class SmiReader:
         if gpus.cannot_start:
             return GpuReading(fault=smi_faults.explain_not_started(gpus.cannot_start))
         text = gpus.stdout + gpus.stderr
-        pci = read_pci_gpus(self._sysfs_root)
         rows = nvidia_smi.parse_gpu_rows(gpus.stdout, self.fields, is_sure=gpus.code == 0)
         lost = nvidia_smi.parse_lost_gpus(text)
+        pci = self._list_pci(is_needed_now=bool(lost) or not rows)
         if lost:
             rows += self._ask_one_by_one(program, rows, [bus for _, bus in lost], pci)
         app_rows = nvidia_smi.parse_app_rows(apps.stdout) if apps.code == 0 else []
@@ -150,6 +153,14 @@ class SmiReader:
         driver, cuda = self._versions or (None, None)
         fault = smi_faults.explain_timeout(self.timeout_s, still_runs=still_runs)
         return GpuReading(driver_version=driver, cuda_version=cuda, fault=fault, is_silent=True)
+
+    def _list_pci(self, *, is_needed_now: bool) -> Optional[Sequence[PciGpu]]:
+        """What is on the bus, listed anew twice a minute or when nvidia-smi does not tell."""
+        now = time.monotonic()
+        if is_needed_now or now >= self._pci_until:
+            self._pci = read_pci_gpus(self._sysfs_root)
+            self._pci_until = now + _PCI_AGE_S
+        return self._pci
 
     def _ask_one_by_one(
         self,

@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import lru_cache
 from typing import Dict, Optional, Tuple
 
 from llmgw_core.agent.probes.files import read_text
@@ -14,10 +15,10 @@ def read_host(proc_root: str = "/proc", etc_root: str = "/etc") -> Host:
     total, available = parse_meminfo(_read(f"{proc_root}/meminfo"))
     return Host(
         hostname=uname.nodename or None,
-        os=parse_os_release(_read(f"{etc_root}/os-release")),
+        os=parse_os_release(_read_once(f"{etc_root}/os-release")),
         kernel=uname.release or None,
         machine=uname.machine or None,
-        boot_id=_read(f"{proc_root}/sys/kernel/random/boot_id").strip() or None,
+        boot_id=_read_once(f"{proc_root}/sys/kernel/random/boot_id").strip() or None,
         uptime_seconds=parse_uptime(_read(f"{proc_root}/uptime")),
         cpu_count=os.cpu_count(),
         load_1m=_load_1m(),
@@ -54,6 +55,12 @@ def _load_1m() -> Optional[float]:
         return round(os.getloadavg()[0], 2)
     except OSError:
         return None
+
+
+@lru_cache(maxsize=16)
+def _read_once(path: str) -> str:
+    # Neither changes while a process lives, and a watched host is read every second.
+    return _read(path)
 
 
 def _read(path: str) -> str:
