@@ -24,7 +24,7 @@ _SUSPECT = re.compile(
 # (APIServer pid=7) WARNING 12-01 02:30:45 [utils.py:9] … errors like `OSError: [Errno 24] Too many open files`. …
 # What an engine itself calls a warning did not end it.
 _HARMLESS = re.compile(
-    r"(?:^|\) |m)(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d|^(?:INFO|WARNING|DEBUG): "
+    r"(?:^|\) |m ?)(?:DEBUG|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d|^(?:INFO|WARNING|DEBUG): "
 )
 # torch.OutOfMemoryError: … · huggingface_hub.errors.RepositoryNotFoundError: …
 _ERROR_LINE = re.compile(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt)\b:? ?(?P<text>.*)")
