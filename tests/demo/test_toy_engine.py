@@ -10,8 +10,8 @@ import pytest
 
 from llmgw_core.agent.diagnosis import diagnose
 from llmgw_core.agent.phases import PhaseTracker
-from llmgw_core.domain.engine import EngineExit, EngineKind
 from llmgw_core.demo.toy.options import BadCommand, parse_command
+from llmgw_core.domain.engine import EngineExit, EngineKind
 from tests.support.engines import wait_until
 from tests.support.toys import ToyBox, open_toy_box, wait_member
 
