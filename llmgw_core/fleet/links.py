@@ -114,7 +114,8 @@ class NodeLink:
     async def _next_state(self, states: AsyncIterator[Node]) -> Node:
         limit_s = max(SILENCE_S, 5 * self._settings.interval_s)
         try:
-            return await asyncio.wait_for(anext(states), limit_s)
+            async with asyncio.timeout(limit_s):
+                return await anext(states)
         except TimeoutError:
             raise AgentTimeout(
                 f"the agent has said nothing for {limit_s:.0f} s",

@@ -119,7 +119,8 @@ class LocalChannel:
     async def _wait_or_kill(self) -> None:
         for end in (self._process.terminate, self._process.kill):
             try:
-                await asyncio.wait_for(self._process.wait(), END_TIMEOUT_S)
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await self._process.wait()
             except TimeoutError:
                 try:
                     end()

@@ -57,12 +57,10 @@ class SshTransport:
             )
         place = self._connection.place
         try:
-            process = await asyncio.wait_for(
-                self._connection.ssh.create_process(
+            async with asyncio.timeout(SESSION_TIMEOUT_S):
+                process = await self._connection.ssh.create_process(
                     shell_command(self._target.env), encoding=None, request_pty=False
-                ),
-                SESSION_TIMEOUT_S,
-            )
+                )
         except TimeoutError as error:
             raise ConnectTimeout(
                 f"{place} has logged us in and opens no session in {SESSION_TIMEOUT_S:.0f} s",

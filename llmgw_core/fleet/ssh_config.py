@@ -150,7 +150,8 @@ async def _ask_ssh(argv: list[str], to: Destination, environ: Mapping[str, str])
         env=dict(environ),
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), RESOLVE_TIMEOUT_S)
+        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+            out, err = await process.communicate()
     except TimeoutError as error:
         raise ConnectTimeout(
             f"ssh -G {to.host} did not answer in {RESOLVE_TIMEOUT_S:.0f} s",

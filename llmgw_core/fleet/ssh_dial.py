@@ -229,7 +229,8 @@ class JumpHosts:
         assert tunnel.dialling is not None  # noqa: S101 - for mypy
         try:
             # Shielded: that one node stops waiting must not take the jump host from the others.
-            return await asyncio.wait_for(asyncio.shield(tunnel.dialling), JUMP_TIMEOUT_S)
+            async with asyncio.timeout(JUMP_TIMEOUT_S):
+                return await asyncio.shield(tunnel.dialling)
         except TimeoutError as error:
             raise ConnectTimeout(
                 f"jump host {hops[-1].host} did not answer in {JUMP_TIMEOUT_S:.0f} s",
@@ -313,7 +314,8 @@ class _Proxy:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
         try:
-            await asyncio.wait_for(self._process.wait(), CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -336,6 +338,7 @@ def _spell(hop: Destination) -> str:
 async def _close_bounded(ssh: asyncssh.SSHClientConnection) -> None:
     ssh.close()
     try:
-        await asyncio.wait_for(ssh.wait_closed(), CLOSE_TIMEOUT_S)
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await ssh.wait_closed()
     except TimeoutError:  # a channel whose far side ignores the end of file
         ssh.abort()
