@@ -53,6 +53,7 @@ def real_job(vllm_venv: Path, tiny_model: Path) -> Job:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_toy_engine_lives_through_loss_of_console_daemon_and_shim(sshd: Sshd, toy_job: Job) -> None:
     do_main_job(sshd, toy_job)
 

@@ -1,0 +1,117 @@
+"""Two nodes in network namespaces of their own, each with an sshd, a sysfs tree and an nvidia-smi."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from llmgw_core.demo.cluster import h100s, l40s, write_nvidia_smi, write_toy_venv
+from llmgw_core.demo.fake_sysfs import infiniband_ports, write_sysfs
+from tests.support.jobs import Operator, Remains, ask_chat
+from tests.support.real_vllm import (
+    READY_DEADLINE_S,
+    VLLM_ARGUMENTS,
+    VLLM_ENV,
+)
+from tests.support.sshd import MakeSshd, Namespaces, Sshd
+
+TOY_DEADLINE_S = 60.0
+SUBNET = 0xFE80_0000_0000_0000
+
+
+@dataclass(frozen=True)
+class TwoNodes:
+    """The two, and somebody who reaches both by `ssh`."""
+
+    spaces: Namespaces
+    sshds: tuple[Sshd, Sshd]
+    operator: Operator
+    root: Path
+
+
+@pytest.fixture
+def two_nodes(
+    make_namespaces: Callable[[], Namespaces], make_sshd: MakeSshd, tmp_path: Path
+) -> TwoNodes:
+    """gpu1 has two H100 and two InfiniBand ports, gpu2 two L40S and no adapter."""
+    spaces = make_namespaces()
+    hardware = ((h100s(1, 2), infiniband_ports(2, 1, SUBNET)), (l40s(2, 2), ()))
+    sshds = []
+    for number, (gpus, ports) in enumerate(hardware, 1):
+        folder = tmp_path / f"gpu{number}"
+        smi = write_nvidia_smi(folder / "gpus", gpus)
+        write_sysfs(folder / "sys", ports, ())
+        sshd = make_sshd(
+            alias=f"gpu{number}",
+            address=spaces.addresses[number - 1],
+            netns=spaces.names[number - 1],
+            env={"LLMGW_NVIDIA_SMI": str(smi), "LLMGW_SYSFS_ROOT": str(folder / "sys")},
+        )
+        sshds.append(sshd)
+    config = tmp_path / "ssh_config"
+    config.write_text("".join(sshd.ssh_config.read_text("utf-8") for sshd in sshds), "utf-8")
+    operator = Operator({"LLMGW_SSH_CONFIG": str(config)}, "gpu[1-2]")
+    return TwoNodes(spaces, (sshds[0], sshds[1]), operator, tmp_path)
+
+
+@pytest.mark.slow
+def test_inventory_shows_what_each_node_has(two_nodes: TwoNodes) -> None:
+    first, second = two_nodes.operator.read_inventory()["nodes"]
+
+    assert [(node["name"], node["reachable"]) for node in (first, second)] == [
+        ("gpu1", True),
+        ("gpu2", True),
+    ]
+    assert [gpu["class"] for gpu in first["gpus"]] == ["h100-80g"] * 2
+    assert [gpu["class"] for gpu in second["gpus"]] == ["l40s-45g"] * 2
+    assert [(port["hca"], port["rate_gbps"]) for port in first["ports"]] == [
+        ("mlx5_0", 400.0),
+        ("mlx5_1", 400.0),
+    ]
+    assert second["ports"] == []
+    assert second["island"] == "gpu2"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_toy_engine_outlives_connection_daemon_and_shim(two_nodes: TwoNodes) -> None:
+    venv = write_toy_venv(two_nodes.root / "venv", two_nodes.root / "gpu1/gpus", load_s=3.0)
+
+    live_through_losses(two_nodes, ("--model", "demo/toy", "--venv", str(venv)), TOY_DEADLINE_S)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(480)
+def test_real_vllm_outlives_connection_daemon_and_shim(
+    two_nodes: TwoNodes, vllm_venv: Path, tiny_model: Path
+) -> None:
+    words = ["--model", str(tiny_model), "--venv", str(vllm_venv), "--gpu-count", "0"]
+    words += ["--dtype", "float32", "--max-model-len", "256"]
+    words += [f"--arg={word}" for word in VLLM_ARGUMENTS]
+    for name, value in VLLM_ENV.items():
+        words += ["--env", f"{name}={value}"]
+
+    live_through_losses(two_nodes, tuple(words), READY_DEADLINE_S)
+
+
+def live_through_losses(nodes: TwoNodes, words: tuple[str, ...], deadline_s: float) -> None:
+    """Launch on gpu1 with an address that others reach; cut, kill, kill; it answers throughout; stop leaves nothing."""
+    operator, sshd = nodes.operator, nodes.sshds[0]
+    address = nodes.spaces.addresses[0]
+    launch = ("launch", "--no-wait", "--name", "chat", "--engine", "vllm", "--node", "gpu1")
+    operator.run(*launch, "--host", address, *words)
+    engine = operator.await_engine("chat", deadline_s, ready=True)[-1]
+    remains = Remains(sshd.root / "state", engine["id"])
+
+    for lose in (sshd.drop_connections, remains.kill_daemon, remains.kill_shim):
+        lose()
+        assert ask_chat(engine["url"], "chat")
+        now = operator.await_engine("chat", 30, ready=True)[-1]
+        assert now["pid"] == engine["pid"]
+
+    assert operator.find_engine("chat")["adopted"]
+
+    assert remains.find_members()
+    operator.run("stop", "chat")
+    assert remains.find_members() == set()
