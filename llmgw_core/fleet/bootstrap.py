@@ -38,13 +38,12 @@ _FIX_SHELL = "see what `ssh NODE 'sh -s' </dev/null` prints"
 # all of this before it runs any: what comes after `exec` on stdin belongs to the program, and must not be the rest of this.
 _SCRIPT = """\
 {{
-LC_ALL=C; export LC_ALL
 found=
 for p in {candidates}; do
 c=$(command -v "$p" 2>/dev/null) || continue
-v=$("$c" -I -c 'import sys; sys.stdout.write("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || v=
+v=$("$c" -I -S -c 'import sys; sys.stdout.write("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || v=
 case $v in
-3.9.*|3.[1-9][0-9].*) exec "$c" -I -c {program} {nonce} {digest} ;;
+3.9.*|3.[1-9][0-9].*) exec "$c" -I -S -c {program} {nonce} {digest} ;;
 [0-9]*) found="$found $c is $v;" ;;
 *) found="$found $c does not run;" ;;
 esac
@@ -123,15 +122,20 @@ class _Talk:
         self.rest = b""  # read and not yet looked at
 
     async def send(self, data: bytes, step: str, timeout_s: float) -> None:
+        """Send it. A side that is gone shows when its last words are read, and these say why."""
         try:
-            await asyncio.wait_for(self._channel.write(data), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._channel.write(data)
         except TimeoutError:
             raise self._stalled(step, timeout_s) from None
+        except (OSError, ConnectionDropped):
+            return
 
     async def receive(self, step: str, timeout_s: float) -> dict[str, Any]:
         """Return the facts of the next marked line."""
         try:
-            line = await asyncio.wait_for(self._next_marked(step), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                line = await self._next_marked(step)
         except TimeoutError:
             raise self._stalled(step, timeout_s) from None
         if line.startswith(b"no-python"):

@@ -1,4 +1,4 @@
-"""The program that puts the agent on a node. Its text is sent and run there as `python -I -c TEXT NONCE HASH`.
+"""The program that puts the agent on a node. Its text is sent and run there as `python -I -S -c TEXT NONCE HASH`.
 
 It may run on any Python from 3.6 on, which it must at least be able to parse, and sees nothing else of this package.
 docs/agent-protocol.md, "Bootstrap", says what it reads and prints.

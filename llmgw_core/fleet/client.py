@@ -172,11 +172,12 @@ class AgentClient:
         self._raise_failure()
         self._last_id += 1
         number = self._last_id
+        frame = encode_frame(make_request(number, method, params))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        frame = encode_frame(make_request(number, method, params))
         try:
-            return await asyncio.wait_for(self._exchange(frame, answer), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self._exchange(frame, answer)
         except TimeoutError:
             raise AgentTimeout(
                 f"the agent did not answer {method} in {timeout_s:g} s",
@@ -289,7 +290,8 @@ class AgentClient:
 
     async def _close_channel(self) -> None:
         with suppress(OSError, NodeError, TimeoutError):
-            await asyncio.wait_for(self._channel.close(), CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._channel.close()
 
 
 def _copy(error: LlmgwError) -> LlmgwError:

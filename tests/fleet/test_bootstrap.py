@@ -311,6 +311,10 @@ class _Broken(ScriptedChannel):
         """Fail."""
         raise ConnectionResetError("reset by peer")
 
+    async def read(self, n: int) -> bytes:
+        """Fail too."""
+        raise ConnectionResetError("reset by peer")
+
 
 def test_script_ends_with_what_makes_the_shell_run_it() -> None:
     script = make_script("0" * 16, "1" * 16, "/odd path/it's", ["~/venv/bin/python"])
