@@ -28,7 +28,6 @@ MODELS = (
     "llama-slow",
 )
 _SUBNET = 0xFEC0_0000_0000_00A1  # not the default prefix, which every unplanned subnet has
-_HANG_S = 600.0
 _YOUNG_FIELDS = (
     "compute_cap",
     "addressing_mode",
@@ -104,7 +103,7 @@ def write_nvidia_smi(folder: Path, gpus: Sequence[dict[str, Any]], **smi: Any) -
     """Make a folder of simulated GPUs and return an executable for LLMGW_NVIDIA_SMI that answers about them.
 
     Args:
-        smi: `hang_s=600`, `failure={"code": 9, "stdout": "…"}`, `unknown_fields=["compute_cap"]`, `driver_version="…"`,
+        smi: `hang=True`, `delay_s=0.2`, `fail={"code": 9, "stdout": "…"}`, `unknown_fields=["compute_cap"]`, `driver_version="…"`,
             `cuda_version="…"`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,8 +171,8 @@ def _trouble() -> tuple[FakeNode, ...]:
         "Make sure that the latest NVIDIA driver is installed and running.\n\n"
     )
     return (
-        FakeNode("hung-1", h100s(1), infiniband_ports(8, 1, _SUBNET), {"hang_s": _HANG_S}),
-        FakeNode("nodriver-1", h100s(2), smi={"failure": {"code": 9, "stdout": no_driver}}),
+        FakeNode("hung-1", h100s(1), infiniband_ports(8, 1, _SUBNET), {"hang": True}),
+        FakeNode("nodriver-1", h100s(2), smi={"fail": {"code": 9, "stdout": no_driver}}),
         FakeNode("old-1", l40s(3), smi={"unknown_fields": list(_YOUNG_FIELDS)}),
         FakeNode("well-1", l40s(4)),
     )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 _START_TICKS = 19  # of the fields after the command in /proc/PID/stat. Source: proc(5)
+_HANG_S = 600.0  # one that was forgotten ends by itself
 BUSY_S = 3.0  # how long one request shows as load
 _NOT_AVAILABLE = "[N/A]"
 _UNITS = {
@@ -90,8 +91,8 @@ class Node:
         self.now = now
         self.driver_version = str(data.get("driver_version", "570.133.20"))
         self.cuda_version = str(data.get("cuda_version", "12.8"))
-        self.hang_s = float(data.get("hang_s", 0))
-        self.failure: dict[str, Any] | None = data.get("failure")  # {"stdout", "code"}
+        self.delay_s = _HANG_S if data.get("hang") else float(data.get("delay_s", 0))
+        self.failure: dict[str, Any] | None = data.get("fail")  # {"code", "stdout"}
         self.unknown_fields = frozenset(data.get("unknown_fields", ()))  # to this driver
         self.gpus = [self._describe(gpu) for gpu in data["gpus"]]
 
@@ -210,7 +211,7 @@ def answer(node: Node, argv: Sequence[str]) -> tuple[str, int]:
 def main(argv: Sequence[str]) -> NoReturn:
     """Answer `FOLDER ARGUMENTS…`; ends the process."""
     node = Node(argv[0], time.time())
-    time.sleep(node.hang_s)
+    time.sleep(node.delay_s)
     if node.failure is not None:
         text, code = str(node.failure["stdout"]), int(node.failure["code"])
     else:

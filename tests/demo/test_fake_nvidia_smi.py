@@ -87,7 +87,7 @@ def test_probe_survives_a_driver_that_knows_fewer_fields(tmp_path: Path) -> None
 def test_probe_says_that_the_driver_failed(tmp_path: Path) -> None:
     said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
 
-    node = read_simulated(tmp_path, list(h100s(1, 1)), failure={"code": 9, "stdout": said})
+    node = read_simulated(tmp_path, list(h100s(1, 1)), fail={"code": 9, "stdout": said})
 
     assert node.gpus == ()
     assert node.error is not None
