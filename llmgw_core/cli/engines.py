@@ -6,19 +6,20 @@ import calendar
 import time
 import uuid
 
-from llmgw_core.cli.inventory import judge_silence
+from llmgw_core.cli.inventory import judge_silence, utc_now
 from llmgw_core.cli.launch import describe_exit, describe_progress
 from llmgw_core.cli.output import (
+    clean,
     print_note,
     print_result,
     render_duration,
     render_table,
 )
-from llmgw_core.cli.session import POLL_S, open_fleet
+from llmgw_core.cli.session import POLL_S, confirm, open_fleet
 from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import dump_json, to_jsonable
-from llmgw_core.errors import NodeError, StopIncomplete
+from llmgw_core.errors import NodeError, StopIncomplete, UsageError
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.fleet.operations import find_engine, stop_engine
 
@@ -28,13 +29,24 @@ KILL_S = 60.0  # after the grace: SIGKILL, the rest of the set, and the node's o
 
 async def run_status(args: argparse.Namespace) -> int:
     """Print every engine of the chosen nodes; 3 when some nodes are silent."""
-    async with open_fleet(args) as (_, snapshot):
+    async with open_fleet(args, needs_answer=False) as (_, snapshot):
         nodes = [view.node for view in snapshot.nodes]
     if args.json:
         engines = [
             {"node": node.name, **to_jsonable(engine)} for node in nodes for engine in node.engines
         ]
-        print_result(dump_json({"schema": STATUS_SCHEMA, "engines": engines}, indent=2))
+        silent = [
+            {"node": node.name, **(to_jsonable(node.error) or {})}
+            for node in nodes
+            if not node.reachable
+        ]
+        document = {
+            "schema": STATUS_SCHEMA,
+            "generated_at": utc_now(),
+            "engines": engines,
+            "silent": silent,
+        }
+        print_result(dump_json(document, indent=2))
     elif any(node.engines for node in nodes):
         print_result(render_status(nodes, time.time()))
     else:
@@ -61,7 +73,8 @@ def render_status(nodes: list[Node], now: float) -> str:
     ]
     header = ("NAME", "NODE", "STATE", "ENGINE", "MODEL", "GPUS", "URL", "AGE", "ID")
     notes = [
-        f"{engine.id}: {engine.diagnosis.code}: {engine.diagnosis.message}\n  → {engine.diagnosis.hint}"
+        f"{engine.id}: {engine.diagnosis.code}: {clean(engine.diagnosis.message)}"
+        f"\n  → {clean(engine.diagnosis.hint)}"
         for _, engine in pairs
         if engine.diagnosis is not None
     ]
@@ -76,9 +89,19 @@ async def run_stop(args: argparse.Namespace) -> int:
     """
     async with open_fleet(args) as (fleet, snapshot):
         node, engine = find_engine(snapshot, args.name, args.node)
+        if not args.yes and not engine.state.is_over:
+            gpus = ",".join(str(index) for index in engine.gpus) or "none"
+            question = f"stop {engine.id} on {node} ({describe_progress(engine)}, GPUs {gpus})?"
+            if not await confirm(question):
+                print_note("nothing was stopped")
+                return UsageError.exit_code
         status = await stop_engine(fleet, node, engine.id, args.grace)
         if args.wait:
-            status = await _await_end(fleet, node, status, args.grace)
+            try:
+                status = await _await_end(fleet, node, status, args.grace)
+            except asyncio.CancelledError:
+                print_note(f"{node} goes on stopping {engine.id}: llmgw status")
+                raise
     if args.json:
         print_result(dump_json(status, indent=2))
     else:

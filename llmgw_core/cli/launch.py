@@ -3,23 +3,37 @@
 import argparse
 import asyncio
 import os
+import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from llmgw_core.cli.output import print_note, print_result, render_finding
-from llmgw_core.cli.session import POLL_S, open_fleet
+from llmgw_core.cli.session import POLL_S, confirm, open_fleet
 from llmgw_core.domain.engine import EngineState, EngineStatus
+from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
-from llmgw_core.domain.wire import dump_json
-from llmgw_core.errors import LaunchError, NodeError
+from llmgw_core.domain.wire import dump_json, to_jsonable
+from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, UsageError
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse
 from llmgw_core.fleet.spec_file import load_request
 from llmgw_core.planning.launch import is_launchable
 from llmgw_core.planning.shell_script import render_script
 
-_ENDED = (EngineState.FAILED, EngineState.STOPPED, EngineState.ORPHANS, EngineState.STUCK)
+LAUNCH_SCHEMA = "llmgw.launch/1"
+AWAY_S = (
+    120.0  # the node itself calls an engine failed at the deadline; this is for one we cannot hear
+)
+_LOADING = (EngineState.PENDING, EngineState.STARTING, EngineState.LOADING)
+_ENDED = (
+    EngineState.FAILED,
+    EngineState.STOPPED,
+    EngineState.ORPHANS,
+    EngineState.STUCK,
+    EngineState.UNKNOWN,
+)
 
 
 async def run_plan(args: argparse.Namespace) -> int:
@@ -32,9 +46,11 @@ async def run_plan(args: argparse.Namespace) -> int:
         "json": lambda plan: dump_json(plan, indent=2),
         "sh": render_script,
     }
-    print_result(renderers[args.format](made))
     if args.format != "text":
         _tell_findings(made)
+    # A script of what must not run would be run some day.
+    if args.format != "sh" or is_launchable(made):
+        print_result(renderers[args.format](made))
     return 0 if is_launchable(made) else refuse(made).exit_code
 
 
@@ -44,14 +60,39 @@ async def run_launch(args: argparse.Namespace) -> int:
     async with open_fleet(args) as (fleet, _):
         made = await plan_launch(fleet, request, uuid.uuid4().hex)
         _tell_findings(made)
+        if is_launchable(made) and not await _is_wanted(made, args):
+            print_note("nothing was started")
+            return UsageError.exit_code
         started = await launch_plan(fleet, made, os.environ)
         for rank, status in zip(made.ranks, started, strict=True):
             print_note(f"started {status.id} on {rank.node}, pid {status.pid}")
         final = started[0]
         if args.wait:
             final = await _follow(fleet, made.ranks[0], final)
-        print_result(dump_json(final, indent=2) if args.json else _sum_up(made.ranks[0], final))
+        _print_outcome(made, final, as_json=args.json)
+        if args.wait and not final.ready:
+            raise _failed(made.ranks[0], final)
     return 0
+
+
+async def _is_wanted(plan: LaunchPlan, args: argparse.Namespace) -> bool:
+    """Ask about warnings where somebody can answer; a script has decided already."""
+    warnings = sum(finding.severity is Severity.WARNING for finding in plan.findings)
+    question = f"start {plan.request.name} in spite of the warnings?"
+    return args.yes or not warnings or await confirm(question)
+
+
+def _print_outcome(plan: LaunchPlan, status: EngineStatus, *, as_json: bool) -> None:
+    rank = plan.ranks[0]
+    if as_json:
+        document = {
+            "schema": LAUNCH_SCHEMA,
+            "launch_id": plan.launch_id,
+            "engines": [{"node": rank.node, **to_jsonable(status)}],
+        }
+        print_result(dump_json(document, indent=2))
+    elif not status.state.is_over:
+        print_result(f"{status.id} {status.state.value} {status.url or f'on {rank.node}'}")
 
 
 def read_request(args: argparse.Namespace) -> LaunchRequest:
@@ -118,22 +159,28 @@ def _tell_findings(plan: LaunchPlan) -> None:
 
 
 async def _follow(fleet: Fleet, rank: RankPlan, status: EngineStatus) -> EngineStatus:
-    """Tell each change until the engine is ready.
+    """Tell each change until the engine is ready, or will not be. Returns its last status.
 
     Raises:
-        LaunchError: it failed; the diagnosis says why. The engine's log is kept.
+        AgentTimeout: the node has been away for so long that nobody knows.
     """
     shown = ""
+    end = time.monotonic() + rank.load_deadline_seconds + AWAY_S
     try:
         while True:
             text = describe_progress(status)
             if text != shown:
                 print_note(f"{rank.node} {status.id}: {text}")
                 shown = text
-            if status.ready:
+            if status.ready or status.state in _ENDED:
                 return status
-            if status.state in _ENDED:
-                raise _failed(rank, status)
+            if time.monotonic() > end:
+                raise AgentTimeout(
+                    f"{status.id} was not seen ready",
+                    f"it was {text} when last heard of",
+                    f"it goes on without this command: llmgw status, llmgw logs {rank.name}",
+                    rank.node,
+                )
             await asyncio.sleep(POLL_S)
             status = await _read_status(fleet, rank, status)
     except asyncio.CancelledError:
@@ -150,13 +197,15 @@ async def _read_status(fleet: Fleet, rank: RankPlan, last: EngineStatus) -> Engi
         engines = await fleet.client(rank.node).engines()
     except NodeError:
         return last
-    return next((engine for engine in engines if engine.id == rank.engine_id), last)
+    found = next((engine for engine in engines if engine.id == rank.engine_id), None)
+    # Somebody stopped and forgot it meanwhile.
+    return found or replace(last, state=EngineState.STOPPED, ready=False)
 
 
 def describe_progress(status: EngineStatus) -> str:
     """State, phase and progress in words: `loading weights 42 %`."""
     words = [status.state.value]
-    if not status.state.is_over and not status.ready and status.phase:
+    if status.state in _LOADING and status.phase:
         words.append(status.phase)
         if status.progress is not None:
             words.append(f"{status.progress * 100:.0f} %")
@@ -182,7 +231,3 @@ def describe_exit(status: EngineStatus) -> str:
     if status.exit.code is not None:
         return f"{status.exit.reason}, exit code {status.exit.code}"
     return status.exit.reason
-
-
-def _sum_up(rank: RankPlan, status: EngineStatus) -> str:
-    return f"{status.id} {status.state.value} {status.url or f'on {rank.node}'}"

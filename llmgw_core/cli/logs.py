@@ -57,18 +57,34 @@ async def _find_start(fleet: Fleet, node: str, engine_id: str, count: int | None
     client = fleet.client(node)
     chunk = await client.read_log(engine_id, -1, 1)
     end, start = chunk.end_offset, chunk.end_offset
+    if count == 0:
+        return end
     found, tail = 0, b""
     # The line break at the very end ends the last line; it does not begin another.
     while found <= count and start > chunk.start_offset:
         begin = max(chunk.start_offset, start - MAX_LOG_CHUNK_BYTES)
-        chunk = await client.read_log(engine_id, begin, start - begin)
-        piece = chunk.data.encode("utf-8", "surrogateescape")
-        start, tail = chunk.offset, piece + tail
+        piece = await _read_exactly(fleet, node, engine_id, begin, start)
+        start, tail = start - len(piece), piece + tail
         found = tail[:-1].count(b"\n") + 1
-        if chunk.skipped or not piece:
+        if not piece:
             break
     kept = tail[:-1].split(b"\n")
     return end - sum(len(line) + 1 for line in kept[-count:]) if found > count else start
+
+
+async def _read_exactly(fleet: Fleet, node: str, engine_id: str, begin: int, end: int) -> bytes:
+    """The bytes up to `end`, from `begin` or from the oldest still kept; a node may give fewer at a time."""
+    data = b""
+    while begin < end:
+        chunk = await fleet.client(node).read_log(engine_id, begin, end - begin)
+        if chunk.skipped:
+            data = b""  # what was before the gap does not reach the end
+        piece = chunk.data.encode("utf-8", "surrogateescape")[: end - chunk.offset]
+        if not piece:
+            break
+        data += piece
+        begin = chunk.offset + len(piece)
+    return data
 
 
 async def _copy(

@@ -1,13 +1,14 @@
 """`llmgw`: owns stdout, stderr and exit statuses. Each verb loads what it needs, no more."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 from llmgw_core import __version__
 from llmgw_core.cli.output import EXIT_INTERRUPTED, print_error, print_note, print_result
-from llmgw_core.cli.parser import build_parser, strip_demo
+from llmgw_core.cli.parser import build_parser, split_engine_args, strip_demo
 from llmgw_core.errors import LlmgwError
 
 Verb = Callable[[argparse.Namespace], Awaitable[int]]
@@ -15,6 +16,9 @@ Verb = Callable[[argparse.Namespace], Awaitable[int]]
 
 def run() -> None:
     """The `llmgw` command."""
+    # A terminal of another encoding shall see a question mark, not an error.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(main(sys.argv[1:]))
 
 
@@ -47,7 +51,13 @@ def _dispatch(argv: Sequence[str]) -> int:
         from llmgw_core.demo.main import main as run_demo
 
         return run_demo(list(demo))
-    args = build_parser(__version__).parse_args(argv)
+    words, engine_args = split_engine_args(argv)
+    parser = build_parser(__version__)
+    args = parser.parse_args(words)
+    if engine_args:
+        if args.verb not in ("plan", "launch"):
+            parser.error(f"-- ARGUMENTS go with plan and launch, not with {args.verb}")
+        args.args = [*(args.args or ()), *engine_args]
     if args.verb == "version":
         print_result(__version__)
         return 0

@@ -53,7 +53,7 @@ def render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 
 def clean(text: str) -> str:
     """The text without what a terminal would obey: a node's words must not move the cursor."""
-    return "".join(char if char.isprintable() else "�" if char != "\n" else " " for char in text)
+    return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
 
 
 def render_duration(seconds: float) -> str:

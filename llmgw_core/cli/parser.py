@@ -21,6 +21,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # a script must not change its meaning when a flag is added
     )
     parser.add_argument("--version", action="version", version=f"llmgw {version}")
     _add_choice_of_nodes(parser, is_top=True)
@@ -34,7 +35,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - its only name
 
 
 def _add_choice_of_nodes(parser: argparse.ArgumentParser, *, is_top: bool) -> None:
@@ -61,9 +62,16 @@ def _add_inventory(verbs: Verbs, common: argparse.ArgumentParser) -> None:
 def _add_launch(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     plan = verbs.add_parser("plan", parents=[common], help="what a launch would run, exactly")
     plan.add_argument("--format", choices=("text", "json", "sh"), default="text")
+    plan.add_argument("--json", dest="format", action="store_const", const="json")
     launch = verbs.add_parser("launch", parents=[common], help="start an engine")
-    launch.add_argument("--no-wait", dest="wait", action="store_false", help="return once started")
-    launch.add_argument("--json", action="store_true", help="the engine's status as JSON")
+    launch.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="return once it is ready (as usual), or once it is started",
+    )
+    launch.add_argument("--yes", "-y", action="store_true", help="do not ask about warnings")
+    launch.add_argument("--json", action="store_true", help="the document llmgw.launch/1")
     for verb in (plan, launch):
         _add_request(verb)
 
@@ -104,7 +112,14 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
         verb.add_argument(flag, type=int, metavar="N", help=text)
     for flag, text in fractions:
         verb.add_argument(flag, type=float, metavar="X", help=text)
-    verb.add_argument("--tp", dest="tensor_parallel", type=int, metavar="N", help=argparse.SUPPRESS)
+    for flag, field in (
+        ("--tp", "tensor_parallel"),
+        ("--pp", "pipeline_parallel"),
+        ("--dp", "data_parallel"),
+    ):
+        verb.add_argument(flag, dest=field, type=int, metavar="N", help=argparse.SUPPRESS)
+    for flag, field in (("--grace", "grace_seconds"), ("--load-deadline", "load_deadline_seconds")):
+        verb.add_argument(flag, dest=field, type=float, metavar="X", help=argparse.SUPPRESS)
     verb.add_argument("--gpus", type=_indices, metavar="I,J", help="exactly these GPUs")
     verb.add_argument(
         "--no-verify",
@@ -138,13 +153,13 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
         dest="args",
         action="append",
         metavar="WORD",
-        help="one more argument for the engine; write --arg=--flag",
+        help="one more argument for the engine; write --arg=--flag, or all of them after --",
     )
 
 
 def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     status = verbs.add_parser("status", parents=[common], help="every engine and its state")
-    status.add_argument("--json", action="store_true")
+    status.add_argument("--json", action="store_true", help="the document llmgw.status/1")
     logs = verbs.add_parser("logs", parents=[common], help="an engine's log")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
     logs.add_argument(
@@ -158,8 +173,14 @@ def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     logs.add_argument("--raw", action="store_true", help="the bytes as they were printed")
     stop = verbs.add_parser("stop", parents=[common], help="stop an engine, leaving nothing behind")
     stop.add_argument("--grace", type=_positive_or_zero, metavar="S", help="before SIGKILL")
-    stop.add_argument("--no-wait", dest="wait", action="store_false")
-    stop.add_argument("--json", action="store_true")
+    stop.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    stop.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="return once nothing of it is left (as usual), or at once",
+    )
+    stop.add_argument("--json", action="store_true", help="the engine's status as JSON")
     forget = verbs.add_parser("forget", parents=[common], help="drop an ended engine and its log")
     for verb in (logs, stop, forget):
         verb.add_argument("name", help="name or id of the engine")
@@ -223,3 +244,11 @@ def _line_count(text: str) -> int | None:
 def strip_demo(argv: Sequence[str]) -> tuple[str, ...] | None:
     """The words after `demo`, when that is the verb: it reads its own."""
     return tuple(argv[1:]) if argv and argv[0] == "demo" else None
+
+
+def split_engine_args(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words before `--`, and those after it, which are the engine's."""
+    if "--" not in argv:
+        return tuple(argv), ()
+    place = list(argv).index("--")
+    return tuple(argv[:place]), tuple(argv[place + 1 :])

@@ -1,5 +1,8 @@
 """What an operator does with a fleet: plan a launch, carry it out, find an engine, stop it."""
 
+import asyncio
+import difflib
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from uuid import uuid4
@@ -8,11 +11,21 @@ from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
-from llmgw_core.errors import EngineNotFound, LlmgwError, PlanRefused, SpecError, UsageError
+from llmgw_core.errors import (
+    AgentTimeout,
+    EngineNotFound,
+    LlmgwError,
+    PlanRefused,
+    SpecError,
+    Unreachable,
+    UsageError,
+)
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.planning.launch import apply_overrides, is_launchable, plan
 
 MAX_PORT_TRIES = 16
+RETRY_S = 30.0  # for a node that goes away between the question and its answer
+RETRY_PAUSE_S = 0.5
 
 
 async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> LaunchPlan:
@@ -32,7 +45,11 @@ async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> L
             avoid.add(port)
             continue
         return LaunchPlan(
-            made.schema, made.launch_id, request, made.ranks, _merge(request, made.findings, found)
+            made.schema,
+            made.launch_id,
+            made.request,
+            made.ranks,
+            _merge(request, made.findings, found),
         )
 
 
@@ -56,12 +73,29 @@ async def launch_plan(
     for rank in plan_.ranks:
         key = f"{plan_.launch_id}-{rank.rank}"
         try:
-            status = await fleet.client(rank.node).launch(key, rank, secrets)
+            status = await _start_rank(fleet, key, rank, secrets)
         except LlmgwError:
             await _withdraw(fleet, plan_, (done for done, _ in started))
             raise
         started.append((rank, status))
     return tuple(status for _, status in started)
+
+
+async def _start_rank(
+    fleet: Fleet, key: str, rank: RankPlan, secrets: Mapping[str, str]
+) -> EngineStatus:
+    """Start one rank. When the connection went in between, ask again: by its key the node knows it started already."""
+    end = time.monotonic() + RETRY_S
+    is_asked = False
+    while True:
+        try:
+            client = fleet.client(rank.node)
+            is_asked = True
+            return await client.launch(key, rank, secrets)
+        except (Unreachable, AgentTimeout):
+            if not is_asked or time.monotonic() > end:
+                raise
+        await asyncio.sleep(RETRY_PAUSE_S)
 
 
 async def stop_engine(
@@ -109,20 +143,16 @@ def find_engine(
         EngineNotFound: there is none among the nodes that answered.
         UsageError: several nodes have one.
     """
-    found = [
+    everything = [
         (view.node.name, engine)
         for view in snapshot.nodes
         for engine in view.node.engines
-        if name_or_id in (engine.id, engine.name) and node in (None, view.node.name)
+        if node in (None, view.node.name)
     ]
+    found = [item for item in everything if item[1].id == name_or_id]
+    found = found or [item for item in everything if item[1].name == name_or_id]
     if not found:
-        silent = [view.node.name for view in snapshot.nodes if not view.node.reachable]
-        raise EngineNotFound(
-            f"there is no engine {name_or_id}",
-            f"{', '.join(silent)} did not answer" if silent else "",
-            "llmgw status lists them",
-            node,
-        )
+        raise _not_found(snapshot, name_or_id, node, [item[1].name for item in everything])
     living = [item for item in found if not item[1].state.is_over]
     choice = living or found
     nodes = sorted({name for name, _ in choice})
@@ -131,6 +161,24 @@ def find_engine(
             f"{name_or_id} is on several nodes", ", ".join(nodes), "say which with --node, or by id"
         )
     return max(choice, key=lambda item: item[1].started_at or "")
+
+
+def _not_found(
+    snapshot: FleetSnapshot, name_or_id: str, node: str | None, names: list[str]
+) -> EngineNotFound:
+    silent = [
+        view.node.name
+        for view in snapshot.nodes
+        if not view.node.reachable and node in (None, view.node.name)
+    ]
+    near = difflib.get_close_matches(name_or_id, names, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return EngineNotFound(
+        f"there is no engine {name_or_id}",
+        f"{', '.join(silent)} did not answer and may have it" if silent else "",
+        f"{hint}llmgw status lists them",
+        node,
+    )
 
 
 async def _preflight(fleet: Fleet, rank: RankPlan) -> tuple[Finding, ...]:

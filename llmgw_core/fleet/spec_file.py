@@ -15,6 +15,7 @@ import difflib
 import json
 import re
 import tomllib
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,19 @@ from typing import Any
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.errors import SpecError
+
+_ALLOWED: dict[object, str] = {
+    str: 'a text in quotes, e.g. "x"',
+    str | None: 'a text in quotes, e.g. "x"',
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    float | None: "a number",
+    bool: "true or false",
+    typing.Tuple[str, ...]: 'a list of texts, e.g. ["a", "b"]',
+    typing.Tuple[int, ...]: "a list of whole numbers, e.g. [0, 1]",
+    typing.Dict[str, str]: 'a table of texts, e.g. OMP_NUM_THREADS = "8"',
+}
 
 FIELDS = tuple(field.name for field in dataclasses.fields(LaunchRequest))
 
@@ -56,11 +70,10 @@ class _Places:
     flags: frozenset[str]
 
     def name(self, key: str) -> str:
-        """`launch.toml line 3, key tensor_parallel`, or the flag."""
+        """`launch.toml:3: tensor_parallel`, or the flag."""
         if key in self.flags or self.path is None:
             return f"--{key.replace('_', '-')}"
-        number = _find_line(self.text, key)
-        return f"{self.path}{f' line {number}' if number else ''}, key {key}"
+        return f"{self.path}:{find_line(self.text, key) or 1}: {key}"
 
 
 def _read(path: Path) -> str:
@@ -78,7 +91,9 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path} is not TOML", str(error), "mend that line") from None
+        where = re.search(r"\(at line (\d+)", str(error))
+        place = f"{path}:{where.group(1)}" if where else str(path)
+        raise SpecError(f"{place} is not TOML", str(error), "mend that line") from None
 
 
 def _check_keys(merged: Mapping[str, object], where: _Places) -> None:
@@ -101,25 +116,32 @@ def _validate(merged: Mapping[str, object], where: _Places) -> LaunchRequest:
     adapter = TypeAdapter(LaunchRequest)
     try:
         # Through JSON text, where strict types take lists for tuples and strings for enums.
-        return adapter.validate_json(json.dumps(merged, default=str))
+        # A date is no value of any key: as an object it fits nowhere.
+        return adapter.validate_json(json.dumps(merged, default=lambda value: {"date": str(value)}))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first, *others = error.errors(include_url=False)
         path = [str(part) for part in first["loc"]]
         key = path[0] if path else "the whole"
         inner = f" ({'.'.join(path[1:])})" if path[1:] else ""
+        # What stands in an environment may be a secret, whatever its name.
+        seen = "the value" if key == "env" else _show(first["input"])
+        more = f"; {len(others)} more after it" if others else ""
         raise SpecError(
-            f"{where.name(key)}{inner}: {_show(first['input'])} does not fit",
-            first["msg"],
-            _allowed(key),
+            f"{where.name(key)}{inner}: {seen} does not fit",
+            f"{first['msg']}{more}",
+            _allowed(key, first["input"]),
         ) from None
 
 
-def _allowed(key: str) -> str:
+def _allowed(key: str, value: object) -> str:
+    """What may stand there, in TOML's words."""
     if key == "engine":
-        return f"allowed: {', '.join(kind.value for kind in EngineKind)}"
-    hints = {field.name: field.type for field in dataclasses.fields(LaunchRequest)}
-    kind = getattr(hints.get(key), "__name__", None) or str(hints.get(key)).replace("typing.", "")
-    return f"allowed: {kind}"
+        kinds = [kind.value for kind in EngineKind]
+        near = difflib.get_close_matches(str(value).lower(), kinds, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"{hint}allowed: {', '.join(kinds)}"
+    kind = typing.get_type_hints(LaunchRequest).get(key)
+    return f"allowed: {_ALLOWED.get(kind, 'see docs/cli.md')}"
 
 
 def _show(value: object) -> str:
@@ -127,9 +149,14 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"  # noqa: PLR2004 - what fits a line
 
 
-def _find_line(text: str, key: str) -> int | None:
-    pattern = re.compile(rf"""\s*(?:\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
+def find_line(text: str, key: str) -> int | None:
+    """Return the 1-based line of a top-level key or of its table, e.g. `env = …`, `[env]`; tomllib keeps no positions."""
+    pair = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
+    header = re.compile(rf"""\s*\[+\s*["']?{re.escape(key)}["']?\s*[.\]]""")
+    is_top = True
     for number, line in enumerate(text.splitlines(), 1):
-        if pattern.match(line):
+        if header.match(line) or (is_top and pair.match(line)):
             return number
+        # A key of the same name within a table is another key. An array over several lines begins with a blank.
+        is_top = is_top and not line.startswith("[")
     return None

@@ -8,15 +8,25 @@ from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity, has_errors
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import PLAN_SCHEMA, LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
 from llmgw_core.planning.engines import sglang, vllm
 from llmgw_core.planning.engines.base import served_name
 from llmgw_core.planning.placement import Placement, place
-from llmgw_core.planning.placement_rules import check_placement
+from llmgw_core.planning.placement_rules import check_name_elsewhere, check_placement
 from llmgw_core.planning.request_rules import check_request
 
 ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
 # Policy, not impossibility: the operator may take these upon himself.
-OVERRIDABLE = frozenset({"fp8-capability", "fp8-kv-capability", "mixed-classes", "gpu-unfit"})
+OVERRIDABLE = frozenset(
+    {
+        "fp8-capability",
+        "fp8-kv-capability",
+        "quantization-capability",
+        "dtype-capability",
+        "mixed-classes",
+        "gpu-unfit",
+    }
+)
 _ID_DIGITS = 8
 
 
@@ -42,10 +52,13 @@ def plan(
         placement, found = place(request, nodes, avoid_ports)
         findings += found
     ranks: Tuple[RankPlan, ...] = ()
+    # A secret stops the launch; until then it must not be seen in what is printed of the plan.
+    shown = replace(request, env=hide_secret_env(request.env), args=hide_secret_args(request.args))
     if placement is not None:
         findings += check_placement(request, placement)
-        ranks = (_build_rank(request, placement, launch_id, venvs),)
-    return LaunchPlan(PLAN_SCHEMA, launch_id, request, ranks, apply_overrides(request, findings))
+        findings += check_name_elsewhere(request, placement, nodes)
+        ranks = (_build_rank(shown, placement, launch_id, venvs),)
+    return LaunchPlan(PLAN_SCHEMA, launch_id, shown, ranks, apply_overrides(request, findings))
 
 
 def apply_overrides(request: LaunchRequest, findings: Sequence[Finding]) -> Tuple[Finding, ...]:

@@ -3,11 +3,12 @@
 # ruff: noqa: ARG001
 # All rules have one signature, so that they can be listed; not each looks at the request.
 
-from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.hardware import Gpu
+from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.planning.placement import Placement, list_ports
 
@@ -71,6 +72,26 @@ def check_name_is_free(request: LaunchRequest, placement: Placement) -> Iterator
                 f"{request.name} is {engine.state.value} there as {engine.id}",
                 f"choose another name, or stop it: llmgw stop {engine.id}",
             )
+
+
+def check_name_elsewhere(
+    request: LaunchRequest, placement: Placement, nodes: Sequence[Node]
+) -> Iterator[Finding]:
+    """The same name on another node is allowed (a replica), and makes commands by name ask which."""
+    others = [
+        node.name
+        for node in nodes
+        if node.name != placement.node.name
+        and any(item.name == request.name and not item.state.is_over for item in node.engines)
+    ]
+    if others:
+        yield Finding(
+            "name-elsewhere",
+            Severity.WARNING,
+            "name",
+            f"{request.name} is also on {', '.join(others)}",
+            "commands by name will ask for --node",
+        )
 
 
 def check_port_is_free(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
@@ -148,7 +169,7 @@ def check_quantization(request: LaunchRequest, placement: Placement) -> Iterator
                 gpus,
                 f"{request.engine.value} runs {method} from compute capability {_show(floor)} on,"
                 f" this is {_show(capability)}",
-                "choose other GPUs, or a checkpoint of another quantization",
+                "choose other GPUs, or another checkpoint; --override quantization-capability if you know better",
             )
         elif method in FP8_METHODS and capability < FP8_CAPABILITY:
             yield _error(

@@ -3,14 +3,20 @@
 import re
 from typing import Callable, Iterator, Tuple
 
+from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.launch import LaunchRequest
-from llmgw_core.domain.secret_names import SECRET_FLAGS, is_secret_name
+from llmgw_core.domain.secret_names import is_secret_flag, is_secret_name
 from llmgw_core.planning.placement import LAST_PORT
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", "*", ""})  # noqa: S104 - what is warned of
+_SECRET_ADVICE = {
+    EngineKind.VLLM: "vLLM reads VLLM_API_KEY and HF_TOKEN: name them in env_from",
+    EngineKind.SGLANG: "name HF_TOKEN in env_from; SGLang takes an API key on its command line alone: bind"
+    " 127.0.0.1 and let a gateway ask for the key",
+}
 # What the agent or the planner decides; an operator's value would be lost in silence.
 _OWN_ENV = frozenset({"LLMGW_ENGINE", "SPT_NOENV", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 
@@ -107,10 +113,10 @@ def check_numbers(request: LaunchRequest) -> Iterator[Finding]:
         )
     if request.max_model_len is not None and request.max_model_len < 1:
         yield _error("model-len", "max_model_len", f"it is {request.max_model_len}", "at least 1")
-    # `not >` also catches NaN.
-    if not request.grace_seconds >= 0:
-        yield _error("grace", "grace_seconds", f"it is {request.grace_seconds:g}", "0 or more")
-    if not request.load_deadline_seconds > 0:
+    # Written so that NaN fails too.
+    if not 0 < request.grace_seconds < float("inf"):
+        yield _error("grace", "grace_seconds", f"it is {request.grace_seconds:g}", "more than 0")
+    if not 0 < request.load_deadline_seconds < float("inf"):
         yield _error(
             "deadline",
             "load_deadline_seconds",
@@ -134,7 +140,11 @@ def check_environment(request: LaunchRequest) -> Iterator[Finding]:
                 f"{name} looks like a secret, and a plan is printed and kept",
                 f"set it in your own environment and name it in env_from (--env-from {name})",
             )
-        if name in _OWN_ENV:
+        if "\0" in request.env[name]:
+            yield _error("env-syntax", "env", f"the value of {name} holds a zero byte", "remove it")
+        if name in request.env_from:
+            yield _error("env-twice", "env", f"{name} is in env and in env_from", "keep one")
+        if name in _OWN_ENV or name.startswith("LLMGW_"):
             yield _error(
                 "env-owned", "env", f"{name} is set by llmgw", "choose GPUs with --gpus instead"
             )
@@ -144,12 +154,33 @@ def check_secret_arguments(request: LaunchRequest) -> Iterator[Finding]:
     """A secret in an argv can be read by every user of the node."""
     for argument in request.args:
         flag = argument.partition("=")[0]
-        if flag in SECRET_FLAGS:
+        if is_secret_flag(flag):
             yield _error(
                 "secret-in-args",
                 "args",
                 f"{flag} would put a secret on a command line",
-                "vLLM reads VLLM_API_KEY and HF_TOKEN: name them in env_from",
+                _SECRET_ADVICE[request.engine],
+            )
+
+
+def check_paths(request: LaunchRequest) -> Iterator[Finding]:
+    """No shell runs the command, so nobody expands `~`; and the engine's own directory is empty."""
+    paths = (("model", request.model), ("venv", request.venv), ("workdir", request.workdir))
+    for field, value in paths:
+        if value is None:
+            continue
+        if value.startswith("~"):
+            yield _error(
+                "path-tilde", field, f"{value} is not expanded on the node", "write the whole path"
+            )
+        elif (field != "model" and not value.startswith("/")) or (
+            field == "model" and request.workdir is None and value.startswith(("./", "../"))
+        ):
+            yield _error(
+                "path-relative",
+                field,
+                f"{value} is relative to a directory that holds nothing",
+                "write the whole path",
             )
 
 
@@ -174,6 +205,7 @@ RULES: Tuple[Rule, ...] = (
     check_numbers,
     check_environment,
     check_secret_arguments,
+    check_paths,
     check_bind_address,
 )
 
