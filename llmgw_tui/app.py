@@ -151,6 +151,9 @@ class LlmgwApp(App[None]):
     @on(SnapshotArrived)
     def _on_snapshot(self, event: SnapshotArrived) -> None:
         self.main.show_snapshot(event.snapshot)
+        form = self._launch_form()
+        if form is not None:
+            form.update_snapshot(event.snapshot)
 
     @on(PlanArrived)
     def _on_plan(self, event: PlanArrived) -> None:

@@ -55,7 +55,7 @@ def stop_target(item: EngineView, now: float) -> StopTarget:
 
 def _loss_lines(item: EngineView) -> tuple[Line, ...]:
     status = item.status
-    gpus = f"GPUs {', '.join(map(str, status.gpus))} become free." if status.gpus else ""
+    gpus = f"That frees GPU {', '.join(map(str, status.gpus))}." if status.gpus else ""
     if status.state in _SERVING:
         said = (
             f"It serves {status.served_model_name} at {status.url}: requests in flight are cut off."

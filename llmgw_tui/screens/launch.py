@@ -59,6 +59,7 @@ class LaunchScreen(ModalScreen[None]):
         self._plan: LaunchPlan | None = None
         self._timer: Timer | None = None
         self._is_launching = False
+        self._seen = LaunchForm()
         self._failure: tuple[Line, ...] = ()  # why the last launch did not happen
 
     def compose(self) -> ComposeResult:
@@ -112,8 +113,23 @@ class LaunchScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Start in the first field."""
         self._fill_gpus()
+        self._seen = self._form()
         self.query_one("#name", Input).focus()
         self._say(line(span("Fill in name and model: the plan appears beside.", Tone.DIM)))
+
+    def update_snapshot(self, snapshot: FleetSnapshot) -> None:
+        """Offer the nodes that answer by now; what was chosen stays chosen."""
+        before = [value for _, value in node_options(self._snapshot)]
+        self._snapshot = snapshot
+        options = node_options(snapshot)
+        names = [value for _, value in options]
+        if names == before or (self._node is not None and self._node not in names):
+            return
+        chooser = self.query_one("#node", Select)
+        with self.prevent(Select.Changed):
+            chooser.set_options([(Content(text), value) for text, value in options])
+            if self._node is not None:
+                chooser.value = self._node
 
     @property
     def plan_text(self) -> str:
@@ -149,11 +165,15 @@ class LaunchScreen(ModalScreen[None]):
     @on(SelectionList.SelectedChanged)
     @on(Checkbox.Changed)
     def _on_changed(self) -> None:
-        """Whatever was planned is not what the form says any more."""
+        """Whatever was planned is not what the form says any more; widgets also tell of changes that are none."""
+        form = self._form()
+        if form == self._seen:
+            return
+        self._seen = form
         self._number += 1
         self._failure = ()
         self._set_plan(None)
-        self._show_errors(self._form())
+        self._show_errors(form)
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(PLAN_DELAY_SECONDS, self._ask_plan)

@@ -12,7 +12,7 @@ from llmgw_tui.app import LlmgwApp
 from llmgw_tui.feed import Feed
 from tests.support.fleets import NOW, FakeFleet
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 LAUNCH_ID = "2daf10d7" + "0" * 24
 
 

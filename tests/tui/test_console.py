@@ -1,7 +1,7 @@
 """The console driven by keys, over a fleet in memory."""
 
 import pytest
-from textual.widgets import Button, Input, Label
+from textual.widgets import Button, Input, Label, Select
 
 from llmgw_core.domain.engine import EngineState
 from llmgw_core.domain.findings import Finding, Severity
@@ -224,6 +224,18 @@ async def test_a_launch_that_is_refused_keeps_the_form_with_the_reason() -> None
 
         assert "✖ gpu1: gpu1 GPU 2 is taken: by chat (choose another)" in form.plan_text
         assert not form.query_one("#go", Button).disabled
+
+
+async def test_a_node_that_answers_while_the_form_is_open_is_offered() -> None:
+    fleet = FakeFleet(make_snapshot(make_view(make_node("n1"))))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("L")
+        chooser = app.screen.query_one("#node", Select)
+        chosen = chooser.value
+        fleet.push(make_snapshot(make_view(make_node("n1")), make_view(make_node("n2"))))
+        await until(pilot, lambda: any(value == "n2" for _, value in chooser._options))
+
+        assert (chosen, chooser.value) == ("n1", "n1")
 
 
 async def test_an_engine_just_launched_is_selected_when_its_node_lists_it() -> None:

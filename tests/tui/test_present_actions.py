@@ -142,7 +142,7 @@ def test_a_stop_is_aimed_at_node_and_id() -> None:
         (EngineState.READY, "serves chat at http://127.0.0.1:8000: requests in flight are cut off"),
         (EngineState.READY, "pid      4000"),
         (EngineState.READY, "state    ● ready"),
-        (EngineState.READY, "GPUs 0, 1 become free."),
+        (EngineState.READY, "That frees GPU 0, 1."),
         (EngineState.LOADING, "what it loaded is lost"),
         (EngineState.STUCK, "What is left of it is killed."),
     ],
