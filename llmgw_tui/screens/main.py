@@ -161,6 +161,11 @@ class MainScreen(Screen[None]):
         """The picture that is shown; None before the first."""
         return self._snapshot
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the latest picture is on the screen, and no drawing waits."""
+        return self._snapshot is not None and self._draw_timer is None
+
     def view_of(self, name: str) -> MasterDetail:
         """A numbered view by its id."""
         return self.query_one(f"#{name}", MasterDetail)

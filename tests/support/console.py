@@ -12,7 +12,7 @@ from llmgw_tui.app import LlmgwApp
 from llmgw_tui.feed import Feed
 from tests.support.fleets import NOW, FakeFleet
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 15.0
 LAUNCH_ID = "2daf10d7" + "0" * 24
 
 
@@ -29,7 +29,7 @@ async def running(
     """The console running without a terminal, its first picture drawn."""
     app = make_app(fleet, read_only=read_only)
     async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, lambda: app.screen is app.main and app.main.snapshot is not None)
+        await until(pilot, lambda: app.screen is app.main and app.main.is_drawn)
         yield app, pilot
 
 
