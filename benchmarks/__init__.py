@@ -1,0 +1,1 @@
+"""Measurements with a budget each: `python -m benchmarks.run`."""

@@ -1,0 +1,146 @@
+"""`python -m benchmarks.run`: every measurement with its budget, as a table and as JSON.
+
+Times are ratios against something measured in turn in the same run, so that they mean the same on any machine.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.node import measure_agent_and_shim, measure_first_answer_s, simulated_node
+from benchmarks.timing import median_cpu_s, median_wall_s, time_in_turn
+from llmgw_core import __version__
+from llmgw_core.demo.cluster import h100s, write_nvidia_smi
+from llmgw_core.fleet.bundle import build_bundle
+
+SMI_SLEEP_S = 0.2
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measurement; `limit` is None for one that is told for comparison alone."""
+
+    name: str
+    value: float
+    limit: float | None
+    unit: str
+    detail: str = ""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it keeps its budget."""
+        return self.limit is None or self.value <= self.limit
+
+
+def main() -> int:
+    """Measure, print, write. Returns 1 with --check when a budget is passed."""
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11, metavar="N", help="of each command (11)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="to watch the agent (20)"
+    )
+    parser.add_argument("--out", type=Path, default=Path(".benchmarks/latest.json"))
+    parser.add_argument("--check", action="store_true", help="fail when a budget is passed")
+    args = parser.parse_args()
+    measures = []
+    for measure in measure_all(args.rounds, args.seconds):
+        measures.append(measure)
+        print(format_measure(measure), flush=True)
+    write_report(args.out, measures)
+    return int(args.check and not all(measure.is_within for measure in measures))
+
+
+def measure_all(rounds: int, seconds: float) -> Iterator[Measure]:
+    """Yield each measurement as it is made."""
+    yield from measure_help(rounds)
+    with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as name:
+        root = Path(name)
+        yield measure_inventory(root / "here", max(3, rounds // 2))
+        yield Measure("bundle", len(build_bundle().data) / 1000, 96, "kB", "compressed")
+        with simulated_node(root / "cluster") as target:
+            found = asyncio.run(measure_agent_and_shim(target, root / "cluster", seconds))
+            yield Measure("agent memory", found["agent_rss_mib"], 40, "MiB", "resident")
+            yield Measure(
+                "agent CPU", found["agent_cpu_percent"], 0.5, "%", "of a core, one watcher at 1 Hz"
+            )
+            yield Measure(
+                "its nvidia-smi",
+                found["agent_children_cpu_percent"],
+                None,
+                "%",
+                "CPU of the fake one, a Python script",
+            )
+            yield Measure("shim memory", found["shim_private_mib"], 6, "MiB", "private")
+            answers = measure_first_answer_s(target, max(3, rounds // 2))
+            first_ms = 1000 * statistics.median(answers)
+            yield Measure("first answer", first_ms, 300, "ms", "from the start of the agent")
+
+
+def measure_help(rounds: int) -> Iterator[Measure]:
+    """`llmgw --help` against `import rich`, by CPU time; `import typer` for comparison where it is installed."""
+    llmgw = str(Path(sys.executable).with_name("llmgw"))
+    commands = {
+        "rich": [sys.executable, "-c", "import rich"],
+        "help": [llmgw, "--help"],
+    }
+    spent = time_in_turn(commands, rounds, {})
+    rich_s, help_s = median_cpu_s(spent["rich"]), median_cpu_s(spent["help"])
+    detail = f"{1000 * help_s:.0f} ms against {1000 * rich_s:.0f} ms"
+    yield Measure("llmgw --help / import rich", help_s / rich_s, 1.5, "×", detail)
+
+
+def measure_inventory(folder: Path, rounds: int) -> Measure:
+    """`llmgw inventory --json` of this machine against its one slow nvidia-smi, by wall time."""
+    smi = write_nvidia_smi(folder / "gpus", h100s(1, 8))
+    slow = folder / "slow-nvidia-smi"
+    slow.write_text(f'#!/bin/sh\nsleep {SMI_SLEEP_S}\nexec {smi} "$@"\n', "utf-8")
+    slow.chmod(0o755)
+    env = {
+        "LLMGW_NVIDIA_SMI": str(slow),
+        "LLMGW_STATE_DIR": str(folder / "state"),
+        "LLMGW_CLUSTER": "",
+        "XDG_CONFIG_HOME": str(folder),
+    }
+    query = [str(slow), "--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,nounits"]
+    llmgw = str(Path(sys.executable).with_name("llmgw"))
+    commands = {"smi": query, "inventory": [llmgw, "inventory", "--json"]}
+    spent = time_in_turn(commands, rounds, env)
+    smi_s, inventory_s = median_wall_s(spent["smi"]), median_wall_s(spent["inventory"])
+    detail = f"{1000 * inventory_s:.0f} ms against {1000 * smi_s:.0f} ms"
+    return Measure("llmgw inventory --json / nvidia-smi", inventory_s / smi_s, 2.0, "×", detail)
+
+
+def format_measure(measure: Measure) -> str:
+    """One line of the table."""
+    limit = "" if measure.limit is None else f"limit {measure.limit:g} {measure.unit}"
+    verdict = "" if measure.limit is None else ("ok" if measure.is_within else "OVER")
+    value = f"{measure.value:.2f} {measure.unit}"
+    return f"{measure.name:<38}{value:>12}  {limit:<14}{verdict:<6}{measure.detail}"
+
+
+def write_report(path: Path, measures: list[Measure]) -> None:
+    """Write all of it as JSON."""
+    report = {
+        "schema": "llmgw.benchmarks/1",
+        "version": __version__,
+        "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": platform.python_version(),
+        "cpu_count": os.cpu_count(),
+        "load_1m": os.getloadavg()[0],
+        "measures": [{**asdict(item), "is_within": item.is_within} for item in measures],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
