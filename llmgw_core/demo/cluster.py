@@ -12,21 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from llmgw_core.demo.fake_sysfs import FakePort, infiniband_ports, roce_ports, write_sysfs
+from llmgw_core.demo.toy.options import FAILURES
 from llmgw_core.errors import UsageError
 
 PARTS = ("cluster.toml", "nodes", "models", "cache")  # everything below a demo's root
 SCENARIOS = ("mixed", "small", "trouble")
-# Models that the simulated nodes have; the endings are ways to fail (docs/demo.md).
-MODELS = (
-    "llama-3.1-8b",
-    "qwen3-32b",
-    "llama-oom",
-    "llama-bad-model",
-    "llama-die-after-ready",
-    "llama-die-on-request",
-    "llama-hang",
-    "llama-slow",
-)
+# Models that the simulated nodes have: two that work, and one for each way to fail (docs/demo.md).
+MODELS = ("llama-3.1-8b", "qwen3-32b", *(f"llama-{failure}" for failure in FAILURES))
 _SUBNET = 0xFEC0_0000_0000_00A1  # not the default prefix, which every unplanned subnet has
 _YOUNG_FIELDS = (
     "compute_cap",

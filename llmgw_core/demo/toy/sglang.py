@@ -16,10 +16,9 @@ from llmgw_core.demo.toy.gpu_memory import find_gpus, is_demo_gone
 from llmgw_core.demo.toy.options import Options
 from llmgw_core.demo.toy.server import Front, serve
 from llmgw_core.demo.toy.titles import die_with_parent, set_title
-from llmgw_core.demo.toy.vllm import SHARDS, START_MIB, bind
+from llmgw_core.demo.toy.vllm import SEEN_READY_S, SHARDS, START_MIB, bind
 
 _IMPORTS, _WEIGHTS, _GRAPHS, _WARMUP = 0.25, 0.45, 0.15, 0.15
-_SEES_READY_S = 2.0
 
 
 class Leader:
@@ -86,7 +85,7 @@ class Leader:
         ready_at = time.monotonic()
         while find_ended(children) is None:
             time.sleep(0.1)
-            is_due = time.monotonic() - ready_at > _SEES_READY_S
+            is_due = time.monotonic() - ready_at > max(SEEN_READY_S, options.load_s)
             fails = is_due and options.failure in ("die-after-ready", "lose-worker")
             if fails or is_demo_gone(os.environ):
                 children[0].signal(signal.SIGKILL)
