@@ -1,6 +1,6 @@
 """Two nodes in network namespaces of their own, each with an sshd, a sysfs tree and an nvidia-smi."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 
 from llmgw_core.demo.cluster import h100s, l40s, write_nvidia_smi, write_toy_venv
 from llmgw_core.demo.fake_sysfs import infiniband_ports, write_sysfs
-from tests.support.jobs import Operator, Remains, ask_chat
+from tests.support.jobs import Operator, Remains, ask_chat, end_engines
 from tests.support.real_vllm import (
     READY_DEADLINE_S,
     VLLM_ARGUMENTS,
@@ -33,7 +33,7 @@ class TwoNodes:
 @pytest.fixture
 def two_nodes(
     make_namespaces: Callable[[], Namespaces], make_sshd: MakeSshd, tmp_path: Path
-) -> TwoNodes:
+) -> Iterator[TwoNodes]:
     """gpu1 has two H100 and two InfiniBand ports, gpu2 two L40S and no adapter."""
     spaces = make_namespaces()
     hardware = ((h100s(1, 2), infiniband_ports(2, 1, SUBNET)), (l40s(2, 2), ()))
@@ -52,7 +52,9 @@ def two_nodes(
     config = tmp_path / "ssh_config"
     config.write_text("".join(sshd.ssh_config.read_text("utf-8") for sshd in sshds), "utf-8")
     operator = Operator({"LLMGW_SSH_CONFIG": str(config)}, "gpu[1-2]")
-    return TwoNodes(spaces, (sshds[0], sshds[1]), operator, tmp_path)
+    yield TwoNodes(spaces, (sshds[0], sshds[1]), operator, tmp_path)
+    for sshd in sshds:
+        end_engines(sshd.root / "state")
 
 
 @pytest.mark.slow

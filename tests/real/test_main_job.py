@@ -1,13 +1,14 @@
 """The main job over a real sshd: launch, watch, lose the console, the daemon and the shim, stop. Toy engine and real vLLM."""
 
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from llmgw_core.demo.cluster import h100s, write_nvidia_smi, write_toy_venv
-from tests.support.jobs import Operator, Remains, ask_chat
+from tests.support.jobs import Operator, Remains, ask_chat, end_engines
 from tests.support.real_vllm import READY_DEADLINE_S, VLLM_ARGUMENTS, VLLM_ENV
 from tests.support.sshd import MakeSshd, Sshd
 
@@ -24,11 +25,13 @@ class Job:
 
 
 @pytest.fixture
-def sshd(make_sshd: MakeSshd, tmp_path: Path) -> Sshd:
+def sshd(make_sshd: MakeSshd, tmp_path: Path) -> Iterator[Sshd]:
     """A node with two simulated GPUs and no adapters."""
     smi = write_nvidia_smi(tmp_path / "gpus", h100s(1, 2))
     (tmp_path / "sys").mkdir()
-    return make_sshd(env={"LLMGW_NVIDIA_SMI": str(smi), "LLMGW_SYSFS_ROOT": str(tmp_path / "sys")})
+    node = make_sshd(env={"LLMGW_NVIDIA_SMI": str(smi), "LLMGW_SYSFS_ROOT": str(tmp_path / "sys")})
+    yield node
+    end_engines(node.root / "state")
 
 
 @pytest.fixture

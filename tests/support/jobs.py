@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,15 +147,28 @@ class Remains:
         return pid
 
 
+def end_engines(state: Path) -> None:
+    """SIGKILL every engine of a node's state directory and who looks after it; what a test that failed half-way needs."""
+    for record in state.glob("*/engines/*/run.json"):
+        run = json.loads(record.read_text("utf-8"))
+        shim = read_stat(int(run["shim"]["pid"]))
+        if shim is not None and shim.start_ticks == run["shim"]["start_ticks"]:
+            kill_and_wait(shim.pid)
+        for pid, _ in Remains(state, record.parent.name).find_members():
+            kill_and_wait(pid)
+
+
 def kill_and_wait(pid: int) -> None:
-    """SIGKILL a process, and wait until it is gone or a zombie.
+    """SIGKILL a process, and wait until it is gone or a zombie. One that has gone by itself is fine.
 
     Raises:
         AssertionError: it lives on.
     """
     stat = read_stat(pid)
-    assert stat is not None
-    os.kill(pid, signal.SIGKILL)
+    if stat is None:
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + 10
     while is_alive(pid, stat.start_ticks):
         assert time.monotonic() < end, f"{pid} lives on"
