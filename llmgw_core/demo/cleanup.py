@@ -35,14 +35,14 @@ def end_cluster(root: Path, grace_s: float = GRACE_S) -> tuple[int, ...]:
     states = find_state_dirs(root)
     _ask_agents(tuple(_find_instances(states)), grace_s)
     daemons = _end(tuple(_find_by_environment(states)), grace_s=1.0)
-    return daemons + _end(tuple(_find_engine_processes(states)), grace_s)
+    left = daemons + _end(tuple(_find_engine_processes(states)), grace_s)
+    if not left:
+        _remove_far_sockets(states)
+    return left
 
 
 def remove_files(root: Path) -> None:
     """Remove the demo's files, and the directory itself when nothing else is in it."""
-    for instance in _find_instances(find_state_dirs(root)):
-        if instance.socket.parent != instance.root:
-            shutil.rmtree(instance.socket.parent, ignore_errors=True)
     for part in PARTS:
         path = root / part
         if path.is_dir():
@@ -51,6 +51,13 @@ def remove_files(root: Path) -> None:
             path.unlink(missing_ok=True)
     if not any(root.iterdir()):
         root.rmdir()
+
+
+def _remove_far_sockets(states: Iterable[Path]) -> None:
+    """Where a path is too long for a socket, agents put that outside of the demo's directory."""
+    for instance in _find_instances(states):
+        if instance.socket.parent != instance.root:
+            shutil.rmtree(instance.socket.parent, ignore_errors=True)
 
 
 def check_is_demo(root: Path) -> None:
