@@ -17,7 +17,7 @@ from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, UsageError
 from llmgw_core.fleet.fleet import Fleet
-from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse
+from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse, take_secrets
 from llmgw_core.fleet.spec_file import load_request
 from llmgw_core.planning.launch import is_launchable
 from llmgw_core.planning.shell_script import render_script
@@ -57,6 +57,7 @@ async def run_plan(args: argparse.Namespace) -> int:
 async def run_launch(args: argparse.Namespace) -> int:
     """Plan, start, and wait until it is ready unless told not to."""
     request = read_request(args)
+    take_secrets(request.env_from, os.environ)  # one that is missing is told before a node is asked
     async with open_fleet(args) as (fleet, _):
         made = await plan_launch(fleet, request, uuid.uuid4().hex)
         _tell_findings(made)

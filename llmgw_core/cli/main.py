@@ -1,17 +1,22 @@
-"""`llmgw`: owns stdout, stderr and exit statuses. Each verb loads what it needs, no more."""
+"""`llmgw`: owns stdout, stderr and exit statuses. Each verb loads what it needs, no more; `--help` argparse alone."""
 
-import argparse
+from __future__ import annotations
+
 import io
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
 
 from llmgw_core import __version__
-from llmgw_core.cli.output import EXIT_INTERRUPTED, print_error, print_note, print_result
 from llmgw_core.cli.parser import build_parser, split_engine_args, strip_demo
-from llmgw_core.errors import LlmgwError
 
-Verb = Callable[[argparse.Namespace], Awaitable[int]]
+TYPE_CHECKING = False  # typing itself is not loaded for --help
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Awaitable, Callable, Sequence
+
+    Verb = Callable[[argparse.Namespace], Awaitable[int]]
+
+EXIT_INTERRUPTED = 130
 
 
 def run() -> None:
@@ -27,22 +32,31 @@ def main(argv: Sequence[str]) -> int:
     try:
         status = _dispatch(argv)
         sys.stdout.flush()
-    except LlmgwError as error:
-        print_error(error)
-        return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has had enough, e.g. `| head`. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    # The edge: whatever else comes ends in words and an exit status.
     except Exception as error:
         if os.environ.get("LLMGW_DEBUG"):
             raise
-        print_note(f"llmgw: an error of llmgw itself: {type(error).__name__}: {error}")
-        print_note("  → set LLMGW_DEBUG=1 to see where, and report it")
-        return LlmgwError.exit_code
+        return _tell_error(error)
     return status
+
+
+def _tell_error(error: Exception) -> int:
+    """Say it on stderr. Returns the exit status."""
+    from llmgw_core.cli.output import print_error, print_note
+    from llmgw_core.errors import LlmgwError
+
+    if isinstance(error, LlmgwError):
+        print_error(error)
+        return error.exit_code
+    print_note(f"llmgw: an error of llmgw itself: {type(error).__name__}: {error}")
+    print_note("  → set LLMGW_DEBUG=1 to see where, and report it")
+    return LlmgwError.exit_code
 
 
 def _dispatch(argv: Sequence[str]) -> int:
@@ -52,14 +66,14 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         return run_demo(list(demo))
     words, engine_args = split_engine_args(argv)
-    parser = build_parser(__version__)
+    parser = build_parser(__version__, words)
     args = parser.parse_args(words)
     if engine_args:
         if args.verb not in ("plan", "launch"):
             parser.error(f"-- ARGUMENTS go with plan and launch, not with {args.verb}")
         args.args = [*(args.args or ()), *engine_args]
     if args.verb == "version":
-        print_result(__version__)
+        sys.stdout.write(f"{__version__}\n")
         return 0
     if args.verb == "agent":
         from llmgw_core.cli.inventory import main_agent

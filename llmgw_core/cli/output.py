@@ -10,7 +10,6 @@ from llmgw_core.errors import LlmgwError
 EXIT_USAGE = 2
 EXIT_SOME_SILENT = 3
 EXIT_ALL_SILENT = 4
-EXIT_INTERRUPTED = 130
 
 
 def print_result(text: str) -> None:

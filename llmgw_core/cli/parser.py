@@ -1,9 +1,19 @@
 """The commands' words. argparse: `llmgw --help` must cost little more than Python itself."""
 
+from __future__ import annotations
+
 import argparse
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TypeAlias
+import os
+
+TYPE_CHECKING = False  # typing and pathlib are not loaded for --help
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import TypeAlias
+
+    Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - has no other name
+
+_MIN_WIDTH = 40
 
 _DESCRIPTION = "See, launch, watch and stop LLM engines on your own GPU nodes, over SSH."
 _EPILOG = """\
@@ -14,13 +24,34 @@ Exit: 0 done, 1 an error of llmgw, 2 usage, 3 some nodes silent, 4 all silent, 5
 6 node trouble, 7 launch failed, 8 no such engine, 9 stop incomplete, 130 interrupted."""
 
 
-def build_parser(version: str) -> argparse.ArgumentParser:
-    """The parser of `llmgw`."""
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal, found without loading shutil and the compressors it brings."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width() - 2)
+
+
+def _width() -> int:
+    text = os.environ.get("COLUMNS", "")
+    if text.isdigit() and int(text) > 0:
+        return max(int(text), _MIN_WIDTH)
+    try:
+        return max(os.get_terminal_size(1).columns, _MIN_WIDTH)
+    except OSError:
+        return 80
+
+
+def build_parser(version: str, words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of `llmgw`.
+
+    Args:
+        words: the command line: verbs that are not in it get no options, which saves time. None: all get theirs.
+    """
     parser = argparse.ArgumentParser(
         "llmgw",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,  # a script must not change its meaning when a flag is added
     )
     parser.add_argument("--version", action="version", version=f"llmgw {version}")
@@ -29,13 +60,10 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     _add_choice_of_nodes(common, is_top=False)
     _add_inventory(verbs, common)
-    _add_launch(verbs, common)
+    _add_launch(verbs, common, words)
     _add_engine_verbs(verbs, common)
     _add_here(verbs)
     return parser
-
-
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - its only name
 
 
 def _add_choice_of_nodes(parser: argparse.ArgumentParser, *, is_top: bool) -> None:
@@ -43,7 +71,7 @@ def _add_choice_of_nodes(parser: argparse.ArgumentParser, *, is_top: bool) -> No
     default = None if is_top else argparse.SUPPRESS
     parser.add_argument("--nodes", metavar="SET", default=default, help="nodes to work on")
     parser.add_argument(
-        "--cluster", metavar="FILE", type=Path, default=default, help="cluster.toml to read"
+        "--cluster", metavar="FILE", type=_path, default=default, help="cluster.toml to read"
     )
     parser.add_argument(
         "--timeout",
@@ -59,7 +87,7 @@ def _add_inventory(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="the document llmgw.inventory/1")
 
 
-def _add_launch(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+def _add_launch(verbs: Verbs, common: argparse.ArgumentParser, words: Sequence[str] | None) -> None:
     plan = verbs.add_parser("plan", parents=[common], help="what a launch would run, exactly")
     plan.add_argument("--format", choices=("text", "json", "sh"), default="text")
     plan.add_argument("--json", dest="format", action="store_const", const="json")
@@ -72,13 +100,14 @@ def _add_launch(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
     launch.add_argument("--yes", "-y", action="store_true", help="do not ask about warnings")
     launch.add_argument("--json", action="store_true", help="the document llmgw.launch/1")
-    for verb in (plan, launch):
-        _add_request(verb)
+    for name, verb in (("plan", plan), ("launch", launch)):
+        if words is None or name in words:
+            _add_request(verb)
 
 
 def _add_request(verb: argparse.ArgumentParser) -> None:
     """The fields of a launch request; None means not given."""
-    verb.add_argument("spec", nargs="?", type=Path, metavar="SPEC", help="a launch spec (TOML)")
+    verb.add_argument("spec", nargs="?", type=_path, metavar="SPEC", help="a launch spec (TOML)")
     words = (
         ("--name", "the engine's name"),
         ("--engine", "vllm or sglang"),
@@ -195,6 +224,12 @@ def _add_here(verbs: Verbs) -> None:
     demo = verbs.add_parser("demo", help="a simulated cluster on this machine", add_help=False)
     demo.add_argument("rest", nargs=argparse.REMAINDER)
     verbs.add_parser("version", help="the version")
+
+
+def _path(text: str) -> Path:
+    from pathlib import Path
+
+    return Path(text)
 
 
 def _indices(text: str) -> list[int]:

@@ -1,0 +1,200 @@
+"""What is done with a fleet when a node's answers are the awkward ones."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from llmgw_core.domain.engine import EngineState, EngineStatus
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.inventory import Contact, FleetSnapshot, Node, NodeView
+from llmgw_core.domain.launch import RankPlan
+from llmgw_core.errors import (
+    ConnectionDropped,
+    ConnectRefused,
+    EngineNotFound,
+    GpuTaken,
+    LlmgwError,
+    PlanRefused,
+    SpecError,
+    UsageError,
+)
+from llmgw_core.fleet import operations
+from llmgw_core.fleet.fleet import Fleet
+from tests.support.plans import LAUNCH_ID, engine, four, node, planned, request
+
+
+class FakeNode:
+    """One node's client; notes what it is asked."""
+
+    def __init__(self, *errors: LlmgwError, busy_ports: tuple[int, ...] = ()) -> None:
+        self.errors = list(errors)
+        self.busy_ports = busy_ports
+        self.launched: list[tuple[str, Mapping[str, str]]] = []
+
+    async def preflight(self, rank: RankPlan) -> tuple[Finding, ...]:
+        """Say so when the port is a stranger's."""
+        if rank.port in self.busy_ports:
+            return (Finding("port-taken", Severity.ERROR, "port", "a stranger's", "", rank.node),)
+        return ()
+
+    async def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
+        """Raise the next error, if there is one."""
+        self.launched.append((key, secrets))
+        if self.errors:
+            raise self.errors.pop(0)
+        return engine(rank.name)
+
+
+class FakeFleet:
+    """A fleet of one node."""
+
+    targets = ()
+
+    def __init__(self, client: FakeNode | LlmgwError, *nodes: Node) -> None:
+        self._client = client
+        self._nodes = nodes or (four("n1"),)
+
+    def snapshot(self) -> FleetSnapshot:
+        """The nodes, all of them connected."""
+        return snapshot_of(*self._nodes)
+
+    def client(self, _: str) -> FakeNode:
+        """The client, or why there is none."""
+        if isinstance(self._client, LlmgwError):
+            raise self._client
+        return self._client
+
+
+def snapshot_of(*nodes: Node) -> FleetSnapshot:
+    return FleetSnapshot(0.0, tuple(NodeView(item, Contact.CONNECTED) for item in nodes))
+
+
+def as_fleet(fake: FakeFleet) -> Fleet:
+    return cast(Fleet, fake)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "RETRY_PAUSE_S", 0.0)
+
+
+async def test_connection_lost_during_a_launch_is_asked_again_by_the_same_key() -> None:
+    client = FakeNode(ConnectionDropped("gone"))
+
+    await operations.launch_plan(as_fleet(FakeFleet(client)), planned(request()), {})
+
+    assert [key for key, _ in client.launched] == [f"{LAUNCH_ID}-0"] * 2
+
+
+async def test_refusal_of_the_node_is_final() -> None:
+    client = FakeNode(GpuTaken("GPU 0 is not free"))
+
+    with pytest.raises(GpuTaken):
+        await operations.launch_plan(as_fleet(FakeFleet(client)), planned(request()), {})
+
+    assert len(client.launched) == 1
+
+
+async def test_node_that_is_away_is_not_waited_for() -> None:
+    fleet = FakeFleet(ConnectRefused("nobody listens", node="n1"))
+
+    with pytest.raises(ConnectRefused):
+        await operations.launch_plan(as_fleet(fleet), planned(request()), {})
+
+
+async def test_plan_with_errors_is_not_started() -> None:
+    client = FakeNode()
+
+    with pytest.raises(PlanRefused, match="8000 is the port of other"):
+        await operations.launch_plan(
+            as_fleet(FakeFleet(client)),
+            planned(request(port=8000, gpu_count=0), node("n1", engines=(engine("other"),))),
+            {},
+        )
+
+    assert client.launched == []
+
+
+async def test_secrets_travel_apart_from_the_plan() -> None:
+    client = FakeNode()
+    plan = planned(request(env_from=("HF_TOKEN",)))
+
+    await operations.launch_plan(as_fleet(FakeFleet(client)), plan, {"HF_TOKEN": "x", "B": "y"})
+
+    assert client.launched[0][1] == {"HF_TOKEN": "x"}
+
+
+async def test_missing_secret_is_named_and_nothing_is_started() -> None:
+    client = FakeNode()
+    plan = planned(request(env_from=("HF_TOKEN",)))
+
+    with pytest.raises(SpecError, match="HF_TOKEN"):
+        await operations.launch_plan(as_fleet(FakeFleet(client)), plan, {})
+
+    assert client.launched == []
+
+
+async def test_port_of_a_stranger_is_passed_over_when_the_planner_chose_it() -> None:
+    fleet = FakeFleet(FakeNode(busy_ports=(8000, 8001)))
+
+    made = await operations.plan_launch(as_fleet(fleet), request(), LAUNCH_ID)
+
+    assert made.ranks[0].port == 8002
+    assert "port-taken" not in {finding.code for finding in made.findings}
+
+
+async def test_port_of_a_stranger_is_an_error_when_the_operator_named_it() -> None:
+    fleet = FakeFleet(FakeNode(busy_ports=(8000,)))
+
+    made = await operations.plan_launch(as_fleet(fleet), request(port=8000), LAUNCH_ID)
+
+    assert [item.code for item in made.findings if item.severity is Severity.ERROR] == [
+        "port-taken"
+    ]
+
+
+async def test_node_that_cannot_be_asked_is_a_finding() -> None:
+    fleet = FakeFleet(ConnectRefused("nobody listens", "port 22", "is sshd up?"))
+
+    made = await operations.plan_launch(as_fleet(fleet), request(), LAUNCH_ID)
+
+    assert made.findings[0].code == "refused"
+    assert made.findings[0].severity is Severity.ERROR
+
+
+LIVING = engine("chat")
+OVER = engine("chat", EngineState.FAILED)
+
+
+@pytest.mark.parametrize("name", ["chat", "chat-00000001"])
+def test_engine_is_found_by_name_and_by_id(name: str) -> None:
+    assert operations.find_engine(snapshot_of(node("n1", engines=(LIVING,))), name) == (
+        "n1",
+        LIVING,
+    )
+
+
+def test_living_engine_is_meant_before_one_that_is_over() -> None:
+    snapshot = snapshot_of(node("n1", engines=(OVER,)), node("n2", engines=(LIVING,)))
+
+    assert operations.find_engine(snapshot, "chat") == ("n2", LIVING)
+
+
+def test_name_on_two_nodes_asks_which() -> None:
+    snapshot = snapshot_of(node("n1", engines=(LIVING,)), node("n2", engines=(LIVING,)))
+
+    with pytest.raises(UsageError, match=r"n1, n2.*--node"):
+        operations.find_engine(snapshot, "chat")
+
+    assert operations.find_engine(snapshot, "chat", "n2")[0] == "n2"
+
+
+def test_engine_not_found_names_silent_nodes_and_a_near_name() -> None:
+    snapshot = snapshot_of(node("n1", engines=(LIVING,)), Node("n2", reachable=False))
+
+    with pytest.raises(EngineNotFound) as caught:
+        operations.find_engine(snapshot, "chta")
+
+    assert "n2 did not answer" in caught.value.why
+    assert "did you mean chat?" in caught.value.fix
