@@ -82,9 +82,9 @@ class AgentService:
     def read_node(self, max_age_s: float) -> Node:
         """This node as a scheduler would see it, at most so many seconds old."""
         supervisor = self.supervisor
-        return self._probe.read(
-            supervisor.list(), supervisor.owners(), supervisor.taken_gpus(), max_age_s
-        )
+        self._probe.refresh_gpus(max_age_s)
+        # After the GPUs: a process that a loading engine has just started is then known as its own.
+        return self._probe.assess(supervisor.list(), supervisor.owners(), supervisor.taken_gpus())
 
     def close(self) -> None:
         """End what asks engines and drivers. No engine is touched."""

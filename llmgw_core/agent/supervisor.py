@@ -35,6 +35,7 @@ from llmgw_core.errors import EngineNotFound, LlmgwError, NameTaken, StopIncompl
 ORPHANS_AFTER_S = 3.0  # members that outlive the leader for so long do not just come down in order
 SHIM_PATIENCE_S = 5.0
 OWNERS_MAX_AGE_S = 5.0
+GROWING = (EngineState.PENDING, EngineState.STARTING, EngineState.LOADING)
 SCAN_SHARE = 400  # a scan that took t is not done again before 400 t: 0.25 % of a core at most
 DEFAULT_GRACE_S = 30.0
 
@@ -82,6 +83,7 @@ class Supervisor:
             directory = launch_engine(self._instance, key, rank, secrets, self._env)
             engine = Engine(directory, adopted=False)
             self._engines[engine.id] = engine
+            self._owners_until = 0.0
             self._observe(engine, boottime(), Census())
             return engine.status()
 
@@ -183,7 +185,10 @@ class Supervisor:
                     for stat in engine.scan(census, with_markers=False)
                 }
                 took = time.monotonic() - started
-                self._owners_until = started + max(OWNERS_MAX_AGE_S, SCAN_SHARE * took)
+                # One that loads starts processes, which would be taken for strangers on its own GPUs.
+                grows = any(engine.state in GROWING for engine in self._engines.values())
+                usual_s = max(OWNERS_MAX_AGE_S, SCAN_SHARE * took)
+                self._owners_until = started + (0.0 if grows else usual_s)
             return dict(self._owners)
 
     def taken_gpus(self) -> Mapping[int, str]:
