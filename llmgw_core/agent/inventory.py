@@ -51,7 +51,20 @@ class NodeProbe:
             owners: engine id by pid of every process that belongs to an engine.
             taken_gpus: engine id by GPU index, of engines that are not over.
         """
+        self.refresh_gpus(max_age_s)
+        return self.assess(engines, owners, taken_gpus)
+
+    def refresh_gpus(self, max_age_s: float) -> None:
+        """Ask nvidia-smi unless its last answer is at most max(max_age_s, 2 s) old."""
         self._refresh_gpus(max(max_age_s, MIN_GPU_AGE_S))
+
+    def assess(
+        self,
+        engines: Sequence[EngineStatus],
+        owners: Optional[Mapping[int, str]] = None,
+        taken_gpus: Optional[Mapping[int, str]] = None,
+    ) -> Node:
+        """The node by the last answer of nvidia-smi, judged by what is known of engines now; arguments as of `read`."""
         with self._lock:
             reading = self._reading
             gpus = assess_gpus(reading, owners or {}, taken_gpus or {}, self._known)
