@@ -78,7 +78,7 @@ def test_inventory_shows_what_each_node_has(two_nodes: TwoNodes) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_toy_engine_outlives_connection_daemon_and_shim(two_nodes: TwoNodes) -> None:
-    venv = write_toy_venv(two_nodes.root / "venv", two_nodes.root / "gpu1/gpus", load_s=3.0)
+    venv = write_toy_venv(two_nodes.root / "venv", two_nodes.root / "gpu1/gpus", load_s=1.5)
 
     live_through_losses(two_nodes, ("--model", "demo/toy", "--venv", str(venv)), TOY_DEADLINE_S)
 
