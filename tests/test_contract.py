@@ -7,7 +7,16 @@ from pydantic import TypeAdapter
 from llmgw_core.domain import wire
 from llmgw_core.domain.engine import Diagnosis, EngineExit, EngineKind, EngineState, EngineStatus
 from llmgw_core.domain.findings import Severity
-from llmgw_core.domain.hardware import Gpu, GpuHealth, GpuProcess, Host, Port
+from llmgw_core.domain.hardware import (
+    Gpu,
+    GpuHealth,
+    GpuProcess,
+    GpuXid,
+    Host,
+    MigInstance,
+    Port,
+    PortNote,
+)
 from llmgw_core.domain.inventory import (
     INVENTORY_SCHEMA,
     Fabric,
@@ -19,19 +28,28 @@ from llmgw_core.domain.inventory import (
 
 KEYS = {
     Inventory: "schema generated_at nodes fabrics islands",
-    Node: "name address reachable error host driver_version cuda_version gpus ports island engines",
+    Node: "name address reachable error host driver_version cuda_version gpus ports island engines"
+    " health",
     NodeFault: "code message hint",
     Host: "hostname os kernel machine boot_id uptime_seconds cpu_count load_1m memory_total_bytes memory_available_bytes",
     Gpu: "index uuid name class pci_bus_id compute_capability memory_total_mib memory_used_mib utilization_percent"
-    " temperature_celsius power_watts power_limit_watts ecc_uncorrected mig_mode health processes engine available",
+    " temperature_celsius power_watts power_limit_watts ecc_uncorrected mig_mode health processes engine available"
+    " vendor architecture compute_capability_source memory_free_mib unified_memory_mib fan_percent clock_sm_mhz"
+    " clock_max_sm_mhz ecc_mode ecc_uncorrected_lifetime persistence_mode compute_mode addressing_mode recovery_action"
+    " fabric_state fabric_status throttle_reasons xids mig_instances",
     GpuHealth: "code severity message",
-    GpuProcess: "pid name user memory_mib engine",
-    Port: "hca port link_layer kind state physical_state rate_gbps lid gid netdev numa_node pci_bus_id fabric",
+    GpuProcess: "pid name user memory_mib engine command kind",
+    GpuXid: "code verdict action count last_at message",
+    MigInstance: "uuid profile class number available",
+    Port: "hca port link_layer kind state physical_state rate_gbps lid gid netdev numa_node pci_bus_id fabric"
+    " usable excluded suspect link_width link_speed gid_index gid_type mtu_bytes sm_lid lmc pkeys vf pf_pci_bus_id node_guid"
+    " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread",
+    PortNote: "code reason",
     EngineStatus: "id name engine model served_model_name state ready rank ranks pid gpus url adopted started_at phase"
     " progress exit diagnosis",
     EngineExit: "code signal reason",
     Diagnosis: "code message hint",
-    Fabric: "id kind nodes",
+    Fabric: "id kind nodes networks verdict reason",
     Island: "id fabric nodes gpu_classes",
 }
 
@@ -50,6 +68,8 @@ GPU = Gpu(
     gpu_class="h100-80g",
     health=(GpuHealth("memory-held", Severity.ERROR, "pid 4411 holds 61440 MiB"),),
     processes=(GpuProcess(4411, "python3", "svc", 61440),),
+    xids=(GpuXid(79, "fatal", "reboot"),),
+    mig_instances=(MigInstance("MIG-1", "1g.18gb", "h100-mig-1g.10gb"),),
 )
 FULL = Inventory(
     schema=INVENTORY_SCHEMA,
@@ -84,8 +104,11 @@ def sample(kind: type) -> dict[str, object]:
         NodeFault: {"code": "c", "message": "m", "hint": "h"},
         GpuHealth: {"code": "c", "severity": Severity.ERROR, "message": "m"},
         GpuProcess: {"pid": 1},
+        GpuXid: {"code": 79, "verdict": "fatal", "action": "reboot"},
+        MigInstance: {"uuid": "MIG-1", "profile": "1g.18gb"},
         Port: {"hca": "mlx5_0", "port": 1},
         Diagnosis: {"code": "c", "message": "m", "hint": "h"},
+        PortNote: {"code": "c", "reason": "r"},
         Fabric: {"id": "f", "kind": "roce"},
         Island: {"id": "i"},
     }

@@ -3,11 +3,13 @@
 import os
 import threading
 import time
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.probes.gpus import GpuReading, SmiReader, assess_gpus
 from llmgw_core.agent.probes.host import read_host
 from llmgw_core.agent.probes.infiniband import read_ports
+from llmgw_core.agent.probes.nearness import Nearness
+from llmgw_core.agent.probes.topology import ask_topology, is_topology_needed
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.hardware import Gpu, Port
 from llmgw_core.domain.inventory import Node
@@ -26,7 +28,8 @@ class NodeProbe:
     """
 
     def __init__(self, env: Mapping[str, str], smi_timeout_s: Optional[float] = None) -> None:
-        self._sysfs_root = sysfs_root_of(env)
+        self._env = env
+        self._topology: Optional[Mapping[str, Nearness]] = None  # asked once: it stays
         self._smi = SmiReader(env) if smi_timeout_s is None else SmiReader(env, smi_timeout_s)
         self._max_wait_s = self._smi.timeout_s + _WAIT_MARGIN_S
         self._lock = threading.Lock()
@@ -70,7 +73,7 @@ class NodeProbe:
             gpus = assess_gpus(reading, owners or {}, taken_gpus or {}, self._known)
             if not reading.is_silent:
                 self._known = gpus
-        return _build_node(reading, gpus, self._read_ports(), engines)
+        return _build_node(reading, gpus, self._read_ports(gpus), engines)
 
     def close(self) -> None:
         """Ask an nvidia-smi that hangs to end. What was started ends by itself."""
@@ -104,13 +107,22 @@ class NodeProbe:
                 self._in_flight = None
             done.set()
 
-    def _read_ports(self) -> Tuple[Port, ...]:
+    def _read_ports(self, gpus: Sequence[Gpu]) -> Tuple[Port, ...]:
         with self._lock:
             now = time.monotonic()
             if self._ports_at is None or now - self._ports_at >= PORTS_AGE_S:
-                self._ports = read_ports(self._sysfs_root)
+                self._ports = read_ports_here(self._env, self._find_topology(gpus))
                 self._ports_at = now
             return self._ports
+
+    def _find_topology(self, gpus: Sequence[Gpu]) -> Mapping[str, Nearness]:
+        """Asks nvidia-smi once it has answered other questions: one that hangs gets no second start."""
+        if self._topology is None:
+            if not is_topology_needed(sysfs_root_of(self._env)):
+                self._topology = {}
+            elif gpus and not self._reading.is_silent:
+                self._topology = ask_topology(self._env, _bus_ids(gpus))
+        return self._topology or {}
 
 
 def read_node(
@@ -122,7 +134,9 @@ def read_node(
     """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10."""
     reading = SmiReader(env).read()
     gpus = assess_gpus(reading, owners or {}, taken or {})
-    return _build_node(reading, gpus, read_ports(sysfs_root_of(env)), engines)
+    is_asked = bool(gpus) and not reading.is_silent and is_topology_needed(sysfs_root_of(env))
+    topology = ask_topology(env, _bus_ids(gpus)) if is_asked else {}
+    return _build_node(reading, gpus, read_ports_here(env, topology), engines)
 
 
 def _has_timed_out(reading: GpuReading) -> bool:
@@ -133,6 +147,22 @@ def _has_timed_out(reading: GpuReading) -> bool:
 def sysfs_root_of(env: Mapping[str, str]) -> str:
     """Where sysfs is: LLMGW_SYSFS_ROOT, else /sys."""
     return env.get("LLMGW_SYSFS_ROOT") or "/sys"
+
+
+def read_ports_here(
+    env: Mapping[str, str], topology: Optional[Mapping[str, Nearness]] = None
+) -> Tuple[Port, ...]:
+    """The node's ports. With a sysfs of another place, adapters are opened only where LLMGW_DEV_ROOT says so."""
+    is_real = not env.get("LLMGW_SYSFS_ROOT")
+    return read_ports(
+        sysfs_root_of(env),
+        dev_root=env.get("LLMGW_DEV_ROOT") or ("/dev" if is_real else None),
+        topology=topology,
+    )
+
+
+def _bus_ids(gpus: Sequence[Gpu]) -> Dict[int, str]:
+    return {gpu.index: gpu.pci_bus_id for gpu in gpus if gpu.pci_bus_id is not None}
 
 
 def _build_node(

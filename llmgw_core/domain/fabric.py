@@ -11,6 +11,14 @@ from typing import Optional
 from llmgw_core.domain.hardware import Port, PortKind
 
 ACTIVE = "ACTIVE"
+ROCE_V2 = "RoCE v2"
+EMPTY_PKEY = "0x0000"
+# Reasons to prefer another port of the node, which say nothing against this one where the other cannot be used.
+OTHER_LINK_LAYER = "other-link-layer"
+SLOWER = "slower"
+OTHER_FABRIC = "other-fabric"
+OTHER_NETWORK = "other-network"
+_LESS_PREFERRED = (OTHER_LINK_LAYER, SLOWER, OTHER_FABRIC, OTHER_NETWORK)
 # Taken where the netdev's own is not known. Too wide is wrong as well as too narrow; racks mostly use /24.
 ASSUMED_IPV4_PREFIX = 24
 _IPV6_PREFIX = 64
@@ -18,19 +26,28 @@ _GID_GROUPS = 8
 
 
 def is_usable(port: Port) -> bool:
-    """Whether engines could exchange tensors over it: ACTIVE, and InfiniBand or hardware RoCE."""
+    """Whether engines on several nodes would exchange tensors over it, as the node alone can tell."""
+    return _speaks(port) and port.excluded is None
+
+
+def is_capable(port: Port) -> bool:
+    """Whether they could, if the node's better ports were of no use."""
+    return _speaks(port) and (port.excluded is None or port.excluded.code in _LESS_PREFERRED)
+
+
+def _speaks(port: Port) -> bool:
     return port.state == ACTIVE and port.kind in (PortKind.INFINIBAND, PortKind.ROCE)
 
 
 def fabric_key(port: Port, ipv4_prefix: Optional[int] = None) -> Optional[str]:
     """The fabric of the port: `ib-fe80000000000000` by subnet prefix, `roce-10.1.2.0/24` by IP network.
 
-    None when the port is not usable, has no GID, or has RoCE on link-local addresses alone, which do not route.
+    None when the port is not capable, has no GID, or has RoCE on link-local addresses alone, which do not route.
 
     Args:
         ipv4_prefix: length of the network's prefix at the port's netdev; None: not known.
     """
-    if not is_usable(port) or port.gid is None:
+    if not is_capable(port) or port.gid is None:
         return None
     address = parse_gid(port.gid)
     if address is None or int(address) == 0:
@@ -49,6 +66,13 @@ def parse_gid(text: str) -> Optional[ipaddress.IPv6Address]:
         return ipaddress.IPv6Address(text)
     except ValueError:
         return None
+
+
+def ipv4_of(gid: Optional[str]) -> Optional[int]:
+    """The IPv4 address in a GID, as a number; None when it holds none."""
+    address = parse_gid(gid or "")
+    ipv4 = None if address is None else address.ipv4_mapped
+    return None if ipv4 is None else int(ipv4)
 
 
 def is_routable(address: ipaddress.IPv6Address) -> bool:

@@ -60,6 +60,37 @@ class GpuProcess:
     user: Optional[str] = None  # None: owner not visible from here (another PID namespace, hidepid)
     memory_mib: Optional[int] = None
     engine: Optional[str] = None  # id of the engine of ours that it belongs to
+    command: Optional[str] = None  # its command line, cut, without secrets
+    # "engine" (ours), "user" (somebody's), "container", "orphan" (dead, its memory remains), "system" (serves others),
+    # "hidden" (not visible from here)
+    kind: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class GpuXid:
+    """An error of one GPU that the kernel log tells of, all its repetitions together."""
+
+    __pydantic_config__ = STRICT
+
+    code: int  # NVIDIA's number, e.g. 79
+    verdict: str  # "fatal", "warning", "application" (a program's fault), "info"
+    action: str  # "reset", "reboot", "check", "restart-application", "none"
+    count: int = 1
+    last_at: Optional[float] = None  # UTC epoch seconds; None where the log gives no time
+    message: Optional[str] = None  # the last line, cut
+
+
+@dataclass(frozen=True)
+class MigInstance:
+    """One slice of a GPU in MIG mode: a unit that CUDA takes by its uuid."""
+
+    __pydantic_config__ = STRICT_GPU
+
+    uuid: str
+    profile: str  # "1g.18gb", "1c.3g.71gb"
+    gpu_class: Optional[str] = field(default=None, metadata={"wire": "class"})  # "h200-mig-1g.18gb"
+    number: Optional[int] = None  # the driver's number of it on its GPU
+    available: bool = False  # its GPU is healthy and nothing computes on any of its slices
 
 
 @dataclass(frozen=True)
@@ -86,6 +117,29 @@ class Gpu:
     processes: Tuple[GpuProcess, ...] = ()
     engine: Optional[str] = None  # id of the engine that holds it
     available: bool = False  # healthy and free: an operator would launch on it
+    vendor: str = "nvidia"  # or "amd"
+    architecture: Optional[str] = None  # of AMD GPUs: "gfx942"
+    compute_capability_source: Optional[str] = None  # "driver", "name", "pci"
+    memory_free_mib: Optional[int] = None  # as the driver says: without what it reserves
+    unified_memory_mib: Optional[int] = (
+        None  # the machine's memory, where the GPU has none of its own
+    )
+    fan_percent: Optional[int] = None
+    clock_sm_mhz: Optional[int] = None
+    clock_max_sm_mhz: Optional[int] = None
+    ecc_mode: Optional[str] = None  # "Enabled", "Disabled"; None where the card has no ECC
+    ecc_uncorrected_lifetime: Optional[int] = None  # aggregate count
+    persistence_mode: Optional[str] = None  # "Enabled", "Disabled"
+    compute_mode: Optional[str] = None  # "Default", "Exclusive_Process", "Prohibited"
+    addressing_mode: Optional[str] = None  # "HMM", "ATS", "None"
+    recovery_action: Optional[str] = None  # what the driver asks for: "None", "Reset", …
+    fabric_state: Optional[str] = None  # of NVSwitch: "Completed", "In Progress", "Not Started"
+    fabric_status: Optional[str] = None  # "Success", or why not
+    throttle_reasons: Tuple[
+        str, ...
+    ] = ()  # what slows its clocks now: "sw-power-cap", "hw-thermal", …
+    xids: Optional[Tuple[GpuXid, ...]] = None  # since boot; None: the kernel log cannot be read
+    mig_instances: Tuple[MigInstance, ...] = ()
 
 
 class PortKind(str, Enum):
@@ -98,6 +152,16 @@ class PortKind(str, Enum):
     OMNI_PATH = "omni-path"
     EFA = "efa"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class PortNote:
+    """Why a port is left out, or to be looked at twice."""
+
+    __pydantic_config__ = STRICT
+
+    code: str  # "not-active", "no-gid", "virtual-function", "nvswitch-management", "slower", …
+    reason: str  # what was seen, in words
 
 
 @dataclass(frozen=True)
@@ -121,3 +185,28 @@ class Port:
     numa_node: Optional[int] = None
     pci_bus_id: Optional[str] = None
     fabric: Optional[str] = None  # see domain.fabric; None: the port is of no usable fabric
+    usable: bool = False  # engines on several nodes would use it: what NCCL_IB_HCA should list
+    excluded: Optional[PortNote] = None  # why it is not usable
+    suspect: Optional[PortNote] = None  # a hint that it is for something else; not proof
+    link_width: Optional[int] = None  # lanes: 4
+    link_speed: Optional[str] = (
+        None  # "NDR"; "SDR" also stands for a speed the kernel does not know
+    )
+    gid_index: Optional[int] = None  # of `gid`; moves when a link flaps
+    gid_type: Optional[str] = None  # "RoCE v2", "IB/RoCE v1"
+    mtu_bytes: Optional[int] = None  # of RoCE, as verbs count it; InfiniBand's is not in sysfs
+    sm_lid: Optional[int] = None  # of the subnet manager
+    lmc: Optional[int] = None  # the port owns 2^lmc LIDs from `lid` on
+    pkeys: Tuple[str, ...] = ()  # "0xffff"; by index, bit 15 set: full member
+    vf: bool = False  # an SR-IOV virtual function
+    pf_pci_bus_id: Optional[str] = None  # its physical function, where that is visible
+    node_guid: Optional[str] = None
+    system_image_guid: Optional[str] = None  # equal on two HCAs: one card
+    firmware: Optional[str] = None
+    model: Optional[str] = None  # hca_type: "MT4129" is a ConnectX-7
+    board: Optional[str] = None  # board_id
+    uverbs: Optional[str] = None  # "uverbs0": what an engine opens under /dev/infiniband
+    uverbs_access: Optional[str] = None  # "ok", or the errno's name; None: not tried
+    gpu_distance: Optional[str] = None  # to the nearest GPU: "PIX", "PXB", "PHB", "NODE", "SYS"
+    nearest_gpus: Tuple[str, ...] = ()  # PCI addresses of the GPUs at that distance
+    unread: Tuple[str, ...] = ()  # files that refused: "rate: EINVAL"

@@ -5,7 +5,8 @@ from enum import Enum
 from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.engine import EngineStatus
-from llmgw_core.domain.hardware import Gpu, Host, Port
+from llmgw_core.domain.hardware import Gpu, GpuHealth, Host, Port
+from llmgw_core.domain.reach import Reach
 from llmgw_core.domain.strict import STRICT
 
 INVENTORY_SCHEMA = "llmgw.inventory/1"
@@ -39,6 +40,9 @@ class Node:
     ports: Tuple[Port, ...] = ()
     island: Optional[str] = None
     engines: Tuple[EngineStatus, ...] = ()
+    health: Tuple[
+        GpuHealth, ...
+    ] = ()  # what is worth a word about the node as a whole; its fault is `error`
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Fabric:
     id: str
     kind: str  # "infiniband", "roce"
     nodes: Tuple[str, ...] = ()
+    networks: Tuple[str, ...] = ()  # of several, one for each rail
+    verdict: Optional[Reach] = (
+        None  # whether its nodes do reach one another; None: there is only one
+    )
+    reason: Optional[str] = None  # for the verdict
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from llmgw_core.domain import wire
 from llmgw_core.domain.fabric import fabric_key, parse_gid
 from llmgw_core.domain.hardware import Gpu, Port, PortKind
 from llmgw_core.domain.inventory import Fabric, Inventory, Island, Node
+from llmgw_core.domain.reach import Reach
 from llmgw_core.planning.fabrics import assign_fabrics, build_inventory
 
 IB = "ib-fe80000000000000"
@@ -52,7 +53,10 @@ def test_nodes_that_share_a_fabric_are_one_island_in_natural_order() -> None:
     )
 
     assert [found.island for found in nodes] == [IB, IB]
-    assert fabrics == (Fabric(IB, "infiniband", ("n2", "n10")),)
+    assert [(found.id, found.kind, found.nodes) for found in fabrics] == [
+        (IB, "infiniband", ("n2", "n10"))
+    ]
+    assert fabrics[0].verdict is Reach.POSSIBLE
     assert islands == (Island(IB, IB, ("n2", "n10"), {"h100-80g": 4}),)
 
 
@@ -120,13 +124,17 @@ def test_operator_joins_what_looks_different() -> None:
     )
 
     assert [found.ports[0].fabric for found in nodes] == ["routed", "routed"]
-    assert fabrics == (Fabric("routed", "roce", ("n1", "n2")),)
+    assert fabrics == (
+        Fabric("routed", "roce", ("n1", "n2"), (), Reach.PROVEN, "cluster.toml says so"),
+    )
 
 
 def test_operators_word_holds_for_a_node_without_adapter() -> None:
     _, fabrics, islands = assign_fabrics([node("n1"), node("n2")], {"n1": "tcp", "n2": "tcp"})
 
-    assert fabrics == (Fabric("tcp", "unknown", ("n1", "n2")),)
+    assert fabrics == (
+        Fabric("tcp", "unknown", ("n1", "n2"), (), Reach.PROVEN, "cluster.toml says so"),
+    )
     assert islands[0].nodes == ("n1", "n2")
 
 

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_core.agent.probes import infiniband
+from llmgw_core.agent.probes import rdma_text
+from llmgw_core.agent.probes.gids import Gid, choose_gid
 from llmgw_core.agent.probes.infiniband import read_ports
+from llmgw_core.agent.probes.nearness import parse_topology
+from llmgw_core.agent.probes.routes import find_ipv4_prefix, parse_routes
+from llmgw_core.domain.fabric import ipv4_of
 from llmgw_core.domain.hardware import Port, PortKind
 from tests.support.hardware import NO_GID, FakePort, ib_port, ipv4_gid, roce_port, write_sysfs
 
@@ -36,6 +40,11 @@ def test_infiniband_port_is_read_whole(tmp_path: Path) -> None:
         numa_node=0,
         pci_bus_id="0000:18:00.0",
         fabric="ib-fe80000000000000",
+        usable=True,
+        link_width=4,
+        link_speed="NDR",
+        gid_index=0,
+        gid_type="IB/RoCE v1",
     )
 
 
@@ -138,20 +147,20 @@ def test_ports_sort_by_number_in_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("10 Gb/sec (4X)", (10.0, "SDR")),
-        ("2.5 Gb/sec (1X SDR)", (2.5, "SDR")),
-        ("40 Gb/sec (4X FDR10)", (40.0, "FDR10")),
-        ("56 Gb/sec (4X FDR)", (56.0, "FDR")),
-        ("200 Gb/sec (2X NDR)", (200.0, "NDR")),
-        ("800 Gb/sec (4X XDR)", (800.0, "XDR")),
-        ("fast", (None, None)),
-        (None, (None, None)),
+        ("10 Gb/sec (4X)", (10.0, 4, "SDR")),
+        ("2.5 Gb/sec (1X SDR)", (2.5, 1, "SDR")),
+        ("40 Gb/sec (4X FDR10)", (40.0, 4, "FDR10")),
+        ("56 Gb/sec (4X FDR)\n\n", (56.0, 4, "FDR")),
+        ("200 Gb/sec (2X NDR)", (200.0, 2, "NDR")),
+        ("800 Gb/sec (4X XDR)", (800.0, 4, "XDR")),
+        ("fast", (None, None, None)),
+        (None, (None, None, None)),
     ],
 )
 def test_rate_is_read_from_its_text(
-    text: str | None, expected: tuple[float | None, str | None]
+    text: str | None, expected: tuple[float | None, int | None, str | None]
 ) -> None:
-    assert infiniband.parse_rate(text) == expected
+    assert rdma_text.parse_rate(text) == expected
 
 
 def test_rate_of_a_speed_the_kernel_does_not_know_is_unknown(tmp_path: Path) -> None:
@@ -176,19 +185,24 @@ ens2\t0000010A\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0
 def test_network_prefix_comes_from_the_netdevs_route(
     netdev: str | None, expected: int | None
 ) -> None:
-    port = Port(hca="mlx5_0", port=1, gid=ipv4_gid("10.1.0.5"), netdev=netdev)
+    address = ipv4_of(ipv4_gid("10.1.0.5"))
 
-    assert infiniband.find_ipv4_prefix(port, infiniband.parse_routes(ROUTES)) == expected
+    assert find_ipv4_prefix(address, netdev, parse_routes(ROUTES)) == expected
 
 
 @given(st.binary(max_size=200).map(lambda raw: raw.decode("utf-8", "replace")) | st.text())
 def test_no_text_breaks_a_parser(text: str) -> None:
-    infiniband.parse_state(text)
-    infiniband.parse_rate(text)
-    infiniband.parse_lid(text)
-    infiniband.parse_leading_number(text)
-    infiniband.parse_routes(f"header\n{text}")
-    infiniband.choose_gid([infiniband.Gid(0, text, text, text)], is_infiniband=False)
+    rdma_text.parse_state(text)
+    rdma_text.parse_rate(text)
+    rdma_text.parse_lid(text)
+    rdma_text.parse_lmc(text)
+    rdma_text.parse_pkey(text)
+    rdma_text.parse_guid(text)
+    rdma_text.parse_word(text)
+    rdma_text.parse_leading_number(text)
+    parse_routes(f"header\n{text}")
+    parse_topology(f"\tGPU0\tNIC0\nGPU0\t X \t{text}\n{text}")
+    choose_gid([Gid(0, text, text, text)], is_infiniband=False)
 
 
 @pytest.mark.slow

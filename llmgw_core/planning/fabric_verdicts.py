@@ -1,0 +1,241 @@
+"""Whether two nodes can be on one fabric, and why. Pure.
+
+What sysfs says can disprove a common fabric and never prove one: every InfiniBand subnet comes with the same default
+prefix, subnet managers sit on low LIDs, and private IP networks are reused on cables of their own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from llmgw_core.domain.fabric import EMPTY_PKEY, is_capable
+from llmgw_core.domain.hardware import Port, PortKind
+from llmgw_core.domain.inventory import Node
+from llmgw_core.domain.reach import PairVerdict, Reach
+from llmgw_core.domain.units import natural_key
+
+_FULL_MEMBER = 0x8000
+_PREFIX_CHARS = 19  # of a GID: four groups
+_MAX_EXCLUDED_TOLD = 3
+
+
+def judge_pairs(
+    nodes: Sequence[Node],
+    overrides: Mapping[str, str] | None = None,
+    proven: Iterable[frozenset[str]] = (),
+) -> tuple[PairVerdict, ...]:
+    """Every pair of the nodes, in natural order.
+
+    Args:
+        overrides: the operator's fabric by node name.
+        proven: pairs that a probe has connected.
+    """
+    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
+    known = set(proven)
+    return tuple(
+        judge_pair(one, other, overrides, is_proven=frozenset((one.name, other.name)) in known)
+        for number, one in enumerate(ordered)
+        for other in ordered[number + 1 :]
+    )
+
+
+def judge_pair(
+    one: Node,
+    other: Node,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    is_proven: bool = False,
+) -> PairVerdict:
+    """What is known of two nodes. The operator's word wins, then a probe, then what the ports show."""
+    names = (one.name, other.name)
+    said = _judge_by_operator(names, overrides or {})
+    if said is not None:
+        return said
+    able = (
+        [port for port in one.ports if is_capable(port)],
+        [port for port in other.ports if is_capable(port)],
+    )
+    for node, ports in zip((one, other), able, strict=True):
+        if not ports:
+            return PairVerdict(
+                names, *(_explain_silence(node) or (Reach.DIFFERENT, _explain_lack(node)))
+            )
+    found = _judge_by_ports(names, *able)
+    if is_proven and found.verdict is Reach.POSSIBLE:
+        return PairVerdict(
+            names, Reach.PROVEN, "a probe connected their ports", found.fabric, found.ports
+        )
+    return found
+
+
+def _judge_by_operator(names: tuple[str, str], overrides: Mapping[str, str]) -> PairVerdict | None:
+    first, second = (overrides.get(name) for name in names)
+    if first is None or second is None:
+        return None
+    if first == second:
+        return PairVerdict(names, Reach.PROVEN, f"cluster.toml puts both on {first}", first)
+    return PairVerdict(names, Reach.DIFFERENT, f"cluster.toml puts them on {first} and on {second}")
+
+
+def _explain_silence(node: Node) -> tuple[Reach, str] | None:
+    if node.reachable or node.ports:
+        return None
+    return Reach.POSSIBLE, f"{node.name} has not answered: its ports are not known"
+
+
+def _explain_lack(node: Node) -> str:
+    if not node.ports:
+        return f"{node.name} has no InfiniBand or RoCE adapter"
+    told = [
+        f"{port.hca}:{port.port} {port.excluded.reason if port.excluded else port.state}"
+        for port in node.ports[:_MAX_EXCLUDED_TOLD]
+    ]
+    more = len(node.ports) - len(told)
+    text = "; ".join(told) + (f"; and {more} more" if more else "")
+    return f"{node.name} has no port that engines could use: {text}"
+
+
+def _judge_by_ports(
+    names: tuple[str, str], first: Sequence[Port], second: Sequence[Port]
+) -> PairVerdict:
+    """By the best kind that both have; InfiniBand goes first."""
+    reasons = []
+    for kind in (PortKind.INFINIBAND, PortKind.ROCE):
+        ours = [port for port in first if port.kind is kind]
+        theirs = [port for port in second if port.kind is kind]
+        if not ours or not theirs:
+            continue
+        judge = _judge_infiniband if kind is PortKind.INFINIBAND else _judge_roce
+        found = judge(names, ours, theirs)
+        if found.verdict is not Reach.DIFFERENT:
+            return found
+        reasons.append(found.reason)
+    if not reasons:
+        kinds = [_kinds_of(ports) for ports in (first, second)]
+        reasons = [f"link layers differ: {names[0]} has {kinds[0]}, {names[1]} has {kinds[1]}"]
+    return PairVerdict(names, Reach.DIFFERENT, "; ".join(reasons))
+
+
+def _kinds_of(ports: Sequence[Port]) -> str:
+    return " and ".join(sorted({port.kind.value for port in ports}))
+
+
+def _judge_infiniband(
+    names: tuple[str, str], first: Sequence[Port], second: Sequence[Port]
+) -> PairVerdict:
+    disproofs: list[str] = []
+    possible: list[tuple[str, ...]] = []
+    for ours in first:
+        for theirs in second:
+            disproof = disprove_infiniband(ours, theirs)
+            if disproof is None:
+                possible.append((label(ours), label(theirs)))
+            elif disproof not in disproofs:
+                disproofs.append(disproof)
+    shared = find_shared_lid(first, second)
+    if shared is not None:
+        return PairVerdict(names, Reach.DIFFERENT, shared)
+    if not possible:
+        return PairVerdict(names, Reach.DIFFERENT, "; ".join(disproofs[:_MAX_EXCLUDED_TOLD]))
+    reason = (
+        f"equal prefix {subnet_prefix(first[0])} and nothing that tells them apart; "
+        "separate InfiniBand subnets look the same: probe"
+    )
+    if any(is_same_port(ours, theirs) for ours in first for theirs in second):
+        reason = "GUIDs and LIDs are equal: is it one machine under two names?"
+    by_label = {label(port): port for port in first}
+    return PairVerdict(
+        names, Reach.POSSIBLE, reason, by_label[possible[0][0]].fabric, tuple(possible)
+    )
+
+
+def disprove_infiniband(ours: Port, theirs: Port) -> str | None:
+    """Why two InfiniBand ports cannot be of one subnet; None when nothing says so."""
+    prefixes = subnet_prefix(ours), subnet_prefix(theirs)
+    if None not in prefixes and prefixes[0] != prefixes[1]:
+        return f"subnet prefixes differ: {prefixes[0]} and {prefixes[1]}"
+    managers = ours.sm_lid, theirs.sm_lid
+    if None not in managers and managers[0] != managers[1]:
+        return f"subnet managers differ: LID {managers[0]} and LID {managers[1]}"
+    if not share_pkey(ours.pkeys, theirs.pkeys):
+        return (
+            f"no partition in common where one is a full member: {' '.join(ours.pkeys)} "
+            f"and {' '.join(theirs.pkeys)}"
+        )
+    return None
+
+
+def find_shared_lid(first: Sequence[Port], second: Sequence[Port]) -> str | None:
+    """The best disproof: two ports, each of which owns one LID, of what would be one subnet."""
+    owners = {(subnet_of(port), lid): port for port in first for lid in lids_of(port)}
+    for port in second:
+        for lid in lids_of(port):
+            ours = owners.get((subnet_of(port), lid))
+            if ours is not None and not is_same_port(ours, port):
+                return (
+                    f"{label(ours)} and {label(port)} both have LID {lid:#x}, "
+                    "which one subnet gives only once"
+                )
+    return None
+
+
+def is_same_port(one: Port, other: Port) -> bool:
+    """Whether two readings are of one port: a machine that goes by two names. A GID has the port's own GUID in it."""
+    return one.gid is not None and (one.gid, one.node_guid) == (other.gid, other.node_guid)
+
+
+def lids_of(port: Port) -> range:
+    """The LIDs that the port owns; empty when it has none."""
+    return range(0) if port.lid is None else range(port.lid, port.lid + (1 << (port.lmc or 0)))
+
+
+def subnet_of(port: Port) -> tuple[str | None, int | None]:
+    """What one subnet's ports have in common."""
+    return subnet_prefix(port), port.sm_lid
+
+
+def subnet_prefix(port: Port) -> str | None:
+    """`fe80:0000:0000:0000` of the port's GID."""
+    return None if port.gid is None else port.gid[:_PREFIX_CHARS]
+
+
+def share_pkey(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two partition tables let the ports talk: one key in common, of which one is a full member.
+
+    An empty table tells nothing, so it is True.
+    """
+    ours, theirs = ([int(key, 16) for key in keys if key != EMPTY_PKEY] for keys in (first, second))
+    if not ours or not theirs:
+        return True
+    return any(
+        (one ^ other) & ~_FULL_MEMBER == 0 and (one | other) & _FULL_MEMBER
+        for one in ours
+        for other in theirs
+    )
+
+
+def _judge_roce(
+    names: tuple[str, str], first: Sequence[Port], second: Sequence[Port]
+) -> PairVerdict:
+    pairs = tuple(
+        (label(ours), label(theirs))
+        for ours in first
+        for theirs in second
+        if ours.fabric is not None and ours.fabric == theirs.fabric
+    )
+    if pairs:
+        fabric = next(port.fabric for port in first if label(port) == pairs[0][0])
+        reason = f"both have ports in {fabric}; such networks are reused on other cables: probe"
+        return PairVerdict(names, Reach.POSSIBLE, reason, fabric, pairs)
+    networks = [
+        ", ".join(sorted({port.fabric or "none" for port in ports})) for ports in (first, second)
+    ]
+    reason = (
+        f"no IP network in common ({networks[0]}; {networks[1]}), which disproves nothing where "
+        "networks are routed: probe, or name the fabric in cluster.toml"
+    )
+    every = tuple((label(ours), label(theirs)) for ours, theirs in zip(first, second, strict=False))
+    return PairVerdict(names, Reach.POSSIBLE, reason, None, every)
+
+
+def label(port: Port) -> str:
+    """`mlx5_0:1`."""
+    return f"{port.hca}:{port.port}"
