@@ -114,15 +114,14 @@ def _away_state(view: NodeView) -> State:
 
 def gpu_state(gpu: Gpu) -> State:
     """The state of a GPU: a fault, an engine of ours, something else's memory, or free."""
-    severities = {flag.severity for flag in gpu.health}
-    codes = {flag.code for flag in gpu.health}
-    if Severity.ERROR in severities and codes != {"memory-held"}:
+    errors = {flag.code for flag in gpu.health if flag.severity is Severity.ERROR}
+    if errors - {"memory-held"}:
         return State("✖", "fault", Tone.ERROR)
     if gpu.engine is not None:
         return State("■", "engine", Tone.ACCENT)
-    if "memory-held" in codes:
+    if errors:
         return State("▲", "held", Tone.WARN)
-    if gpu.health:
+    if any(flag.severity is Severity.WARNING for flag in gpu.health):
         return State("▲", "warning", Tone.WARN)
     if not gpu.available:
         return State("?", "unknown", Tone.WARN)

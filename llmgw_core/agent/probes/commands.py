@@ -34,12 +34,7 @@ def run_together(
     go. What then still lives is handed back in `left_running`: never SIGKILL, which in the middle of a driver call
     has frozen GPUs, and does not end a process in uninterruptible sleep anyway.
     """
-    runs = [_start(command, env) for command in commands]
-    _drain([run for run in runs if run.process is not None], time.monotonic() + timeout_s)
-    for run in runs:
-        _end(run)
-    deadline = time.monotonic() + _TERM_WAIT_S
-    return [_finish(run, deadline) for run in runs]
+    return start_together(commands, env).finish(timeout_s)
 
 
 class _Run:
@@ -51,6 +46,26 @@ class _Run:
         self.chunks: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
         self.size = 0
         self.was_ended = False  # by us: no answer in time, or no end of it
+
+
+class Pending:
+    """Commands that run while their starter does something else."""
+
+    def __init__(self, runs: "List[_Run]") -> None:
+        self._runs = runs
+
+    def finish(self, timeout_s: float) -> List[CommandResult]:
+        """Their results in the order of start, as `run_together` gives them; `timeout_s` from now."""
+        _drain([run for run in self._runs if run.process is not None], time.monotonic() + timeout_s)
+        for run in self._runs:
+            _end(run)
+        deadline = time.monotonic() + _TERM_WAIT_S
+        return [_finish(run, deadline) for run in self._runs]
+
+
+def start_together(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> Pending:
+    """Start all commands at once. `finish` has to be called, or they are left to themselves."""
+    return Pending([_start(command, env) for command in commands])
 
 
 def _start(command: Sequence[str], env: Mapping[str, str]) -> _Run:

@@ -1,7 +1,8 @@
 """Small files of /sys and /proc. One that is missing, refuses, vanishes or holds odd bytes is None, never an error."""
 
+import os
 from pathlib import Path
-from typing import List, Optional, Union
+from typing import List, Mapping, Optional, Union
 
 MAX_BYTES = 1 << 20
 AnyPath = Union[str, Path]
@@ -49,3 +50,12 @@ def exists(path: AnyPath) -> bool:
         return Path(path).exists()
     except (OSError, ValueError):
         return False
+
+
+def find_program(name: str, env: Mapping[str, str]) -> Optional[str]:
+    """The first executable of that name on PATH; None when there is none."""
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        path = f"{folder or '.'}/{name}"
+        if exists(path) and os.access(path, os.X_OK):
+            return path
+    return None

@@ -61,6 +61,24 @@ _CAPABILITY_BY_TOKEN: Tuple[Tuple[str, str], ...] = (
     (r"p4|p6|p40|p[2456]000", "6.1"),
     (r"p100", "6.0"),
 )
+# By the first and last device id of a family's chips. Source: pci.ids.
+_CAPABILITY_BY_DEVICE: Tuple[Tuple[int, int, str], ...] = (
+    (0x15F0, 0x15FF, "6.0"),
+    (0x1B00, 0x1D7F, "6.1"),
+    (0x1D81, 0x1DFF, "7.0"),
+    (0x1E00, 0x1FFF, "7.5"),
+    (0x2080, 0x20FF, "8.0"),
+    (0x2180, 0x21FF, "7.5"),
+    (0x2200, 0x25FF, "8.6"),
+    (0x2300, 0x23FF, "9.0"),
+    (0x2680, 0x28FF, "8.9"),
+    (0x2900, 0x29FF, "10.0"),
+    (0x2B80, 0x2DFF, "12.0"),
+    (0x2E00, 0x2E7F, "12.1"),
+    (0x3180, 0x31FF, "10.3"),
+)
+# A virtual GPU's profile: its GPU, how it is cut, GiB, and what it is licensed for.
+_VIRTUAL = re.compile(r".*-\d{1,3}[ABCQ](?:ME)?")
 
 
 def name_gpu_class(name: Optional[str], memory_total_mib: Optional[int]) -> Optional[str]:
@@ -109,6 +127,19 @@ def guess_compute_capability(name: Optional[str]) -> Optional[str]:
     by_model = (cc for pattern, cc in _CAPABILITY_BY_MODEL if re.fullmatch(pattern, slug))
     by_token = (cc for pattern, cc in _CAPABILITY_BY_TOKEN if re.fullmatch(pattern, first))
     return next(by_model, None) or next(by_token, None)
+
+
+def guess_capability_of_device(device_id: Optional[str]) -> Optional[str]:
+    """Compute capability by PCI device id, e.g. "2335", for names that say nothing; None for one not known."""
+    if device_id is None or not re.fullmatch(r"[0-9a-f]{4}", device_id):
+        return None
+    number = int(device_id, 16)
+    return next((cc for low, high, cc in _CAPABILITY_BY_DEVICE if low <= number <= high), None)
+
+
+def is_virtual_gpu(name: str) -> bool:
+    """Whether the name is a vGPU profile, e.g. `NVIDIA H100L-2-24C`: a part of a card."""
+    return _VIRTUAL.fullmatch(name.strip()) is not None
 
 
 def _tokens(name: str) -> List[str]:

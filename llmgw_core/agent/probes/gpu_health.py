@@ -1,28 +1,25 @@
-"""Whether an operator would launch on a GPU: its health flags and who holds it. Pure."""
+"""Whether an operator would launch on a GPU: what the driver and the kernel say against it. Pure."""
 
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence
 
-from llmgw_core.agent.probes.gpu_classes import has_unified_memory
+from llmgw_core.agent.probes.gpu_classes import has_unified_memory, is_virtual_gpu
+from llmgw_core.agent.probes.gpu_holders import is_used_exact
 from llmgw_core.agent.probes.nvidia_smi import GpuRow
-from llmgw_core.agent.probes.processes import ProcessFacts
+from llmgw_core.agent.probes.smi_fields import THROTTLE_FIELD
+from llmgw_core.agent.probes.throttling import explain_throttling, parse_throttle_mask
 from llmgw_core.domain.findings import Severity
-from llmgw_core.domain.hardware import GpuHealth, GpuProcess
+from llmgw_core.domain.hardware import GpuHealth
 
-# What an idle driver, an X server or MIG instances take without anybody computing: 0 to 59 MiB were seen.
-HELD_ABOVE_MIB = 64
-# With a desktop on it: 211 to 596 MiB were seen.
-HELD_ABOVE_MIB_WITH_DISPLAY = 1024
-_SHOWN_PROCESSES = 4
-# Serves other processes' work; holds next to nothing itself.
-_INFRASTRUCTURE = frozenset({"nvidia-cuda-mps-server"})
-_MEMORY_FIELDS = ("memory.total", "memory.used")
+_MEMORY_FIELDS = ("memory.total", "memory.used", "memory.free")
+_SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+_NO_ACTION = ("None", "N/A")
 
 
 def needs_reset(row: GpuRow) -> bool:
     """Whether the driver says so, in a cell or as recovery action. Its other readings are then not to be believed."""
     action = row.text("gpu_recovery_action")
     return any("requires reset" in token for token in row.failures.values()) or (
-        action is not None and action != "None"
+        action is not None and action not in _NO_ACTION
     )
 
 
@@ -31,8 +28,12 @@ def is_lost(row: GpuRow) -> bool:
     return any("is lost" in token for token in row.failures.values())
 
 
-def find_health(row: GpuRow) -> Tuple[GpuHealth, ...]:
-    """Everything the reading itself says against the GPU, errors first; memory held by others comes apart."""
+def find_health(row: GpuRow, *, has_slices: bool = False) -> List[GpuHealth]:
+    """Everything the reading itself says of the GPU; memory held by others comes apart.
+
+    Args:
+        has_slices: MIG instances of it are known.
+    """
     found: List[GpuHealth] = []
     if is_lost(row):
         found.append(explain_lost(row.text("pci.bus_id")))
@@ -41,8 +42,15 @@ def find_health(row: GpuRow) -> Tuple[GpuHealth, ...]:
     found += _find_unreadable(row)
     found += _find_memory_repair(row)
     found += _find_fabric(row)
-    found += _find_modes(row)
-    return tuple(sorted(found, key=lambda flag: flag.severity is not Severity.ERROR))
+    found += _find_throttling(row)
+    found += _find_modes(row, has_slices=has_slices)
+    found += _find_notes(row)
+    return found
+
+
+def sort_health(flags: Sequence[GpuHealth]) -> List[GpuHealth]:
+    """Errors first, then warnings, then what is only worth a word."""
+    return sorted(flags, key=lambda flag: _SEVERITIES.index(flag.severity))
 
 
 def explain_lost(bus_id: Optional[str]) -> GpuHealth:
@@ -59,76 +67,6 @@ def explain_silent() -> GpuHealth:
     return _error(
         "unreadable", "nvidia-smi does not answer: what is shown is who it was, not how it is"
     )
-
-
-def find_memory_held(
-    row: GpuRow,
-    processes: Sequence[GpuProcess],
-    facts: Mapping[int, ProcessFacts],
-    engine: Optional[str],
-) -> Tuple[GpuHealth, ...]:
-    """The flag that something which is no engine of ours holds memory, with whom; empty when nothing does.
-
-    Args:
-        engine: the engine of ours that has this GPU; what no process accounts for is then its memory.
-    """
-    has_display = row.text("display_active") == "Enabled"
-    foreign = [p for p in processes if p.engine is None and not _is_harmless(p, has_display)]
-    if foreign and not (engine is not None and all(_may_be_ours(p, facts) for p in foreign)):
-        return (_error("memory-held", _held_message(foreign, facts)),)
-    used = row.whole("memory.used")
-    limit = HELD_ABOVE_MIB_WITH_DISPLAY if has_display else HELD_ABOVE_MIB
-    if foreign or engine is not None or used is None or used <= limit or not _is_used_exact(row):
-        return ()
-    return (
-        _error(
-            "memory-held",
-            f"{used} MiB are in use and no process is listed for them: one in a container or of another user, "
-            "or the remains of one that died; `nvidia-smi --gpu-reset` frees the latter",
-        ),
-    )
-
-
-def _is_harmless(process: GpuProcess, has_display: bool) -> bool:
-    """A desktop's compositor, or the server of shared GPUs."""
-    name = (process.name or "").rsplit("/", 1)[-1]
-    memory = process.memory_mib
-    is_small = memory is not None and memory <= HELD_ABOVE_MIB
-    return name in _INFRASTRUCTURE or (has_display and is_small)
-
-
-def _may_be_ours(process: GpuProcess, facts: Mapping[int, ProcessFacts]) -> bool:
-    """In a container the driver's pids say nothing: on a GPU that we have, such a process is taken for ours."""
-    fact = facts.get(process.pid, ProcessFacts())
-    return fact.user is None and not fact.is_gone
-
-
-def _held_message(processes: Sequence[GpuProcess], facts: Mapping[int, ProcessFacts]) -> str:
-    shown = ", ".join(_describe(p, facts) for p in processes[:_SHOWN_PROCESSES])
-    more = len(processes) - _SHOWN_PROCESSES
-    rest = f" and {more} more" if more > 0 else ""
-    if all(facts.get(p.pid, ProcessFacts()).is_gone for p in processes):
-        return f"{shown}{rest} is dead and its memory remains: `nvidia-smi --gpu-reset` or a reboot frees it"
-    return f"{shown}{rest}, no engine of llmgw: stop it, or choose another GPU"
-
-
-def _describe(process: GpuProcess, facts: Mapping[int, ProcessFacts]) -> str:
-    memory = "memory" if process.memory_mib is None else f"{process.memory_mib} MiB"
-    who = [process.name or "name unknown"]
-    if process.user is not None:
-        who.append(f"user {process.user}")
-    elif not facts.get(process.pid, ProcessFacts()).is_gone:
-        who.append("owner not visible from here")
-    return f"pid {process.pid} ({', '.join(who)}) holds {memory}"
-
-
-def _is_used_exact(row: GpuRow) -> bool:
-    """False where the figure is known to count what nobody holds.
-
-    With ATS the GPU's memory is a NUMA node of the kernel, which puts page cache there; in MIG mode instances take
-    some each.
-    """
-    return row.text("addressing_mode") != "ATS" and row.text("mig.mode.current") != "Enabled"
 
 
 def _reset_message(row: GpuRow) -> str:
@@ -149,11 +87,23 @@ def _find_unreadable(row: GpuRow) -> List[GpuHealth]:
     is_blind = any(name in tokens for name in _MEMORY_FIELDS)
     if row.is_cut:
         found.append(_error("unreadable", "the output of nvidia-smi breaks off in this GPU's line"))
+    denied = [name for name, token in tokens.items() if "permission" in token.lower()]
+    if any(name in denied for name in _MEMORY_FIELDS):
+        found.append(
+            _error(
+                "memory-unknown",
+                "this user may not read the GPU's memory: inside a container with a MIG slice only that slice is to be "
+                "had, by its own uuid (`nvidia-smi -L`)",
+            )
+        )
+        tokens = {name: token for name, token in tokens.items() if name not in denied}
+        is_blind = True
     if tokens:
         listed = ", ".join(f"{name} {token}" for name, token in sorted(tokens.items()))
+        is_blind = is_blind and not denied
         severity = Severity.ERROR if is_blind else Severity.WARNING
         found.append(GpuHealth("unreadable", severity, f"the driver fails to read {listed}"))
-    if not (row.is_cut or is_blind) and _is_memory_hidden(row):
+    if not (row.is_cut or is_blind or denied) and _is_memory_hidden(row):
         found.append(_error("memory-unknown", "the driver does not tell how much memory is in use"))
     return found
 
@@ -170,6 +120,7 @@ def _is_memory_hidden(row: GpuRow) -> bool:
 def _find_memory_repair(row: GpuRow) -> List[GpuHealth]:
     found = []
     errors = row.whole("ecc.errors.uncorrected.volatile.total")
+    past = row.whole("ecc.errors.uncorrected.aggregate.total")
     if errors:
         found.append(
             _error(
@@ -178,18 +129,24 @@ def _find_memory_repair(row: GpuRow) -> List[GpuHealth]:
                 "if they come back, have it replaced",
             )
         )
+    elif past:
+        message = (
+            f"{past} uncorrected memory error(s) in its life, none since the driver was loaded"
+        )
+        found.append(_info("ecc-uncorrected-past", message))
     if row.text("remapped_rows.failure") == "Yes":
         found.append(
             _error("row-remap-failed", "a bad memory row could not be remapped: replace the GPU")
         )
+    if row.text("ecc.errors.uncorrected.aggregate.sram.thresholdExceeded") == "Yes":
+        message = "too many uncorrected errors in its on-chip memory: have the GPU replaced"
+        found.append(_error("ecc-sram-threshold", message))
     if row.text("remapped_rows.pending") == "Yes":
-        found.append(
-            GpuHealth(
-                "row-remap-pending",
-                Severity.WARNING,
-                "a bad memory row waits to be remapped: reset the GPU when it is idle",
-            )
-        )
+        message = "a bad memory row waits to be remapped: reset the GPU when it is idle"
+        found.append(_warning("row-remap-pending", message))
+    if row.text("retired_pages.pending") == "Yes":
+        message = "a bad memory page waits to be retired: reset the GPU when it is idle"
+        found.append(_warning("retired-pages-pending", message))
     return found
 
 
@@ -209,24 +166,78 @@ def _find_fabric(row: GpuRow) -> List[GpuHealth]:
     return []
 
 
-def _find_modes(row: GpuRow) -> List[GpuHealth]:
+def _find_throttling(row: GpuRow) -> List[GpuHealth]:
+    message = explain_throttling(parse_throttle_mask(row.text(THROTTLE_FIELD)))
+    margin = row.signed("temperature.gpu.tlimit")
+    if message is None and margin is not None and margin <= 0:
+        message = "it is at its temperature limit: look at fans, air flow and room temperature"
+    return [] if message is None else [_warning("throttled", message)]
+
+
+def _find_modes(row: GpuRow, *, has_slices: bool) -> List[GpuHealth]:
     found = []
     if row.text("mig.mode.current") == "Enabled":
-        found.append(
-            _error(
-                "mig-enabled",
-                "the GPU is in MIG mode, and llmgw launches on whole GPUs: `nvidia-smi -mig 0` when it is idle",
-            )
+        what = (
+            "the GPU is in MIG mode, and llmgw launches on whole GPUs: `nvidia-smi -mig 0` when it is idle"
+            if has_slices
+            else "the GPU is in MIG mode and no instance of it is known, so CUDA sees no device: "
+            "`nvidia-smi mig -cgi` makes some, `nvidia-smi -mig 0` ends the mode"
         )
-    if row.text("compute_mode") == "Prohibited":
-        found.append(
-            _error(
-                "compute-prohibited",
-                "compute mode is Prohibited: `nvidia-smi -c DEFAULT` allows CUDA",
-            )
+        found.append(_error("mig-enabled", what))
+    mode = row.text("compute_mode")
+    if mode == "Prohibited":
+        message = "compute mode is Prohibited: `nvidia-smi -c DEFAULT` allows CUDA"
+        found.append(_error("compute-prohibited", message))
+    if mode in ("Exclusive_Process", "Exclusive_Thread"):
+        message = (
+            f"compute mode is {mode}: an engine that opens the GPU from two processes fails; "
+            "`nvidia-smi -c DEFAULT` lets it"
         )
+        found.append(_warning("compute-exclusive", message))
     return found
+
+
+def _find_notes(row: GpuRow) -> List[GpuHealth]:
+    """What is no flaw, and explains a reading or a launch that goes otherwise."""
+    found = []
+    name = row.text("name") or ""
+    if has_unified_memory(name):
+        message = "it has no memory of its own: what is free is the machine's free memory"
+        found.append(_info("unified-memory", message))
+    if is_virtual_gpu(name):
+        message = "it is a vGPU, a part of a card that other machines use too"
+        found.append(_info("vgpu", message))
+    if not is_used_exact(row) and row.text("addressing_mode") == "ATS":
+        message = "memory in use may be the kernel's page cache: it is part of the machine's memory"
+        found.append(_info("memory-used-inexact", message))
+    if row.text("persistence_mode") == "Disabled":
+        message = (
+            "persistence mode is off: each first use waits for the GPU to start; `nvidia-smi -pm 1`"
+        )
+        found.append(_info("persistence-off", message))
+    if row.text("ecc.mode.current") == "Disabled":
+        found.append(_info("ecc-off", "ECC is off: errors in its memory stay unseen"))
+    if _is_absent(row, "utilization.gpu"):
+        message = "the driver gives no utilization, as in MIG mode, under WSL and on Jetson"
+        found.append(_info("utilization-unknown", message))
+    if row.text("mig.mode.current") == "Enabled" and _is_absent(row, "remapped_rows.failure"):
+        message = "whether memory rows wait to be remapped cannot be read in MIG mode"
+        found.append(_info("row-remap-unknown", message))
+    return found
+
+
+def _is_absent(row: GpuRow, name: str) -> bool:
+    """It was asked for, did not fail, and the GPU has no such reading."""
+    return name in row.cells and row.text(name) is None and name not in row.failures
 
 
 def _error(code: str, message: str) -> GpuHealth:
     return GpuHealth(code, Severity.ERROR, message)
+
+
+def _warning(code: str, message: str) -> GpuHealth:
+    return GpuHealth(code, Severity.WARNING, message)
+
+
+def _info(code: str, message: str) -> GpuHealth:
+    return GpuHealth(code, Severity.INFO, message)

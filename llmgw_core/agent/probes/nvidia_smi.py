@@ -9,34 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-# Every driver since 2017 knows these.
-CORE_FIELDS: Tuple[str, ...] = (
-    "index",
-    "uuid",
-    "name",
-    "pci.bus_id",
-    "memory.total",
-    "memory.used",
-    "utilization.gpu",
-    "temperature.gpu",
-    "power.draw",
-    "power.limit",
-    "ecc.errors.uncorrected.volatile.total",
-    "compute_mode",
-    "display_active",
-    "driver_version",
-)
-# Younger ones, oldest first: nvidia-smi names the first it does not know, and so what follows is not known either.
-EXTRA_FIELDS: Tuple[str, ...] = (
-    "mig.mode.current",
-    "remapped_rows.pending",
-    "remapped_rows.failure",
-    "compute_cap",
-    "addressing_mode",
-    "fabric.state",
-    "fabric.status",
-    "gpu_recovery_action",
-)
 APP_FIELDS: Tuple[str, ...] = ("gpu_uuid", "pid", "process_name", "used_gpu_memory")
 
 _ABSENT = frozenset(
@@ -84,6 +56,11 @@ class GpuRow:
         if match is None or float(match.group(1)) < 0:
             return None
         return float(match.group(1))
+
+    def signed(self, name: str) -> Optional[float]:
+        """The value as a number that may be negative."""
+        match = _NUMBER.fullmatch(self._cell(name).text or "")
+        return None if match is None else float(match.group(1))
 
     def whole(self, name: str) -> Optional[int]:
         """The same, rounded."""
@@ -165,6 +142,36 @@ def _join_surplus(cells: List[str], fields: Sequence[str]) -> List[str]:
     return [*cells[:at], ", ".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
 
 
+def merge_rows(rows: Sequence[GpuRow], more: Sequence[GpuRow]) -> List[GpuRow]:
+    """The rows, each with the cells that a second query gave for the same GPU.
+
+    The same GPU has the same uuid, or the same index where one of the two has no uuid. Rows that nothing tells apart
+    are taken in order, if there are as many.
+    """
+    by_key = {key: row for row in more for key in _keys(row)}
+    if not by_key and len(rows) == len(more):
+        return [_join(row, other) for row, other in zip(rows, more)]
+    merged = []
+    for row in rows:
+        other = next((by_key[key] for key in _keys(row) if key in by_key), None)
+        merged.append(row if other is None or _differ(row, other) else _join(row, other))
+    return merged
+
+
+def _keys(row: GpuRow) -> List[Tuple[str, str]]:
+    found = ((name, row.text(name)) for name in ("uuid", "index"))
+    return [(name, text) for name, text in found if text is not None]
+
+
+def _differ(row: GpuRow, other: GpuRow) -> bool:
+    first, second = row.text("uuid"), other.text("uuid")
+    return first is not None and second is not None and first != second
+
+
+def _join(row: GpuRow, other: GpuRow) -> GpuRow:
+    return GpuRow({**other.cells, **row.cells}, is_cut=row.is_cut)
+
+
 def parse_app_rows(text: str) -> List[AppRow]:
     """The rows of `--query-compute-apps=<APP_FIELDS> --format=csv,noheader,nounits`.
 
@@ -188,23 +195,6 @@ def parse_app_rows(text: str) -> List[AppRow]:
 def _app_name(text: str) -> Optional[str]:
     name = parse_cell(text).text
     return None if name in (None, "-", "Unknown Error") else name
-
-
-def parse_rejected_field(text: str) -> Optional[str]:
-    """The field this nvidia-smi does not know; None when that is not what it says.
-
-    Line: `Field "compute_cap" is not a valid field to query.`
-    """
-    match = re.search(r'Field "([^"\n]{1,100})" is not a valid field to query', text)
-    return match.group(1) if match else None
-
-
-def drop_field(fields: Sequence[str], rejected: str) -> Tuple[str, ...]:
-    """The fields to ask for next: without the rejected one and, if it is an extra, without the younger ones."""
-    if rejected in EXTRA_FIELDS:
-        younger = EXTRA_FIELDS[EXTRA_FIELDS.index(rejected) :]
-        return tuple(name for name in fields if name not in younger)
-    return tuple(name for name in fields if name != rejected)
 
 
 def parse_lost_gpus(text: str) -> List[Tuple[Optional[int], str]]:

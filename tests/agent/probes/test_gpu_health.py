@@ -73,8 +73,11 @@ def test_this_makes_a_gpu_unavailable(cells: dict[str, str], code: str) -> None:
         ({"remapped_rows.pending": "Yes"}, ["row-remap-pending"]),
         ({"memory.used": "64"}, []),
         ({"memory.used": "600", "display_active": "Enabled"}, []),
-        ({"memory.used": "41230", "addressing_mode": "ATS"}, []),
-        ({"name": "NVIDIA GB10", "memory.used": "[N/A]", "memory.total": "[N/A]"}, []),
+        ({"memory.used": "41230", "addressing_mode": "ATS"}, ["memory-used-inexact"]),
+        (
+            {"name": "NVIDIA GB10", "memory.used": "[N/A]", "memory.total": "[N/A]"},
+            ["unified-memory"],
+        ),
         ({"ecc.errors.uncorrected.volatile.total": "[N/A]"}, []),
         ({"fabric.state": "Completed", "fabric.status": "Success"}, []),
     ],

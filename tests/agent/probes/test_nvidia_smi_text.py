@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from llmgw_core.agent.probes import nvidia_smi, smi_faults
 from llmgw_core.agent.probes.gpus import GpuReading, assess_gpus
-from llmgw_core.agent.probes.nvidia_smi import APP_FIELDS, CORE_FIELDS, EXTRA_FIELDS, parse_gpu_rows
+from llmgw_core.agent.probes.nvidia_smi import APP_FIELDS, parse_gpu_rows
+from llmgw_core.agent.probes.smi_fields import CORE_FIELDS, EXTRA_FIELDS
 
 FIELDS = CORE_FIELDS + EXTRA_FIELDS
 
@@ -83,29 +84,6 @@ def test_app_row_without_rights_is_left_out() -> None:
     denied = ", ".join(["[Insufficient Permissions]"] * len(APP_FIELDS))
 
     assert nvidia_smi.parse_app_rows(denied) == []
-
-
-def test_rejected_field_is_named() -> None:
-    text = 'Field "compute_cap" is not a valid field to query.\n\n'
-
-    assert nvidia_smi.parse_rejected_field(text) == "compute_cap"
-
-
-def test_a_rejected_extra_takes_the_younger_ones_along() -> None:
-    left = nvidia_smi.drop_field(FIELDS, "compute_cap")
-
-    assert left == (
-        *CORE_FIELDS,
-        "mig.mode.current",
-        "remapped_rows.pending",
-        "remapped_rows.failure",
-    )
-
-
-def test_a_rejected_core_field_goes_alone() -> None:
-    left = nvidia_smi.drop_field(FIELDS, "display_active")
-
-    assert left == tuple(name for name in FIELDS if name != "display_active")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +195,6 @@ def test_no_text_breaks_a_parser(text: str) -> None:
     apps = nvidia_smi.parse_app_rows(text)
     nvidia_smi.parse_cuda_version(text)
     nvidia_smi.parse_driver_version(text)
-    nvidia_smi.parse_rejected_field(text)
     smi_faults.explain_failure(text, 1)
 
     assess_gpus(GpuReading(rows=tuple(rows), apps=tuple(apps), lost=tuple(lost)), {}, {})

@@ -79,12 +79,23 @@ def test_old_driver_that_refuses_fields_still_gives_gpus_and_capability(tmp_path
 def test_refused_fields_are_not_asked_again(tmp_path: Path) -> None:
     smi = write_nvidia_smi(tmp_path / "smi", [smi_gpu()], unknown_fields=["compute_cap"])
     reader = reader_of(smi, tmp_path)
+    (first,) = reader.read().rows
+
+    (row,) = reader.read().rows
+
+    assert "compute_cap" not in row.cells
+    assert set(row.cells) == set(first.cells)
+
+
+def test_another_nvidia_smi_is_asked_for_everything_anew(tmp_path: Path) -> None:
+    smi = write_nvidia_smi(tmp_path / "smi", [smi_gpu()], unknown_fields=["compute_cap"])
+    reader = reader_of(smi, tmp_path)
     reader.read()
     write_nvidia_smi(smi, [smi_gpu()])
 
     (row,) = reader.read().rows
 
-    assert "compute_cap" not in row.cells
+    assert row.text("compute_cap") == "9.0"
 
 
 def test_one_lost_gpu_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -115,9 +126,8 @@ def test_lost_gpu_where_pci_cannot_be_listed_is_told_of_the_node(tmp_path: Path)
 
 
 def test_rows_with_a_corrupt_inforom_are_valid(tmp_path: Path) -> None:
-    cells = ", ".join(smi_gpu()[name] for name in reader_of(tmp_path, tmp_path).fields)
-    stdout = f"{cells}\nWARNING: infoROM is corrupted at gpu 0000:18:00.0\n"
-    smi = write_nvidia_smi(tmp_path / "smi", stdout=stdout, rc=14)
+    warning = "WARNING: infoROM is corrupted at gpu 0000:18:00.0\n"
+    smi = write_nvidia_smi(tmp_path / "smi", [smi_gpu()], stderr=warning, rc=14)
     reader = reader_of(smi, tmp_path)
 
     reading = reader.read()

@@ -1,0 +1,393 @@
+"""nvidia-smi asked: all of one reading at once, what an old one refuses asked otherwise, a hung one never doubled."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from llmgw_core.agent.probes import nvidia_smi, smi_faults, smi_fields
+from llmgw_core.agent.probes.commands import (
+    CommandResult,
+    Pending,
+    run_together,
+    start_together,
+    terminate,
+)
+from llmgw_core.agent.probes.files import exists, find_program
+from llmgw_core.agent.probes.kernel_log import KernelLog, KernelLogReading
+from llmgw_core.agent.probes.mig import MigSlice, parse_mig_slices
+from llmgw_core.agent.probes.nvidia_smi import AppRow, GpuRow
+from llmgw_core.agent.probes.nvlink import parse_inactive_links
+from llmgw_core.agent.probes.pci import PciCensus, PciGpu, read_pci
+from llmgw_core.agent.probes.processes import (
+    ProcessFacts,
+    has_process_named,
+    is_host_pid_namespace,
+    read_processes,
+)
+from llmgw_core.domain.inventory import NodeFault
+
+TIMEOUT_S = 10.0  # eight GPUs without persistence mode took 6 s
+_ONE_GPU_TIMEOUT_S = 4.0
+_MAX_ONE_BY_ONE = 16
+_PCI_AGE_S = 30.0
+_RARE_AGE_S = 60.0  # the kernel log, NVLinks
+_CORRUPT_INFOROM_CODE = 14
+_CSV = "--format=csv,noheader,nounits"
+_FABRIC_MANAGER = "nv-fabricmanager"  # 16 characters: the kernel shows 15
+_WSL_LIBRARIES = "/usr/lib/wsl/lib"
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What nvidia-smi said at one time. No rows and no fault: the node has no GPU that it knows."""
+
+    rows: Tuple[GpuRow, ...] = ()
+    apps: Tuple[AppRow, ...] = ()
+    lost: Tuple[Tuple[Optional[int], str], ...] = ()  # (index, bus id) the driver has no handle for
+    corrupt_inforoms: Tuple[str, ...] = ()  # bus ids
+    processes: Mapping[int, ProcessFacts] = field(default_factory=dict)
+    driver_version: Optional[str] = None
+    cuda_version: Optional[str] = None
+    fault: Optional[NodeFault] = None
+    is_silent: bool = False  # nvidia-smi gave no answer at all
+    has_program: bool = True  # there is an nvidia-smi
+    took_s: float = 0.0
+    slices: Tuple[MigSlice, ...] = ()
+    inactive_links: Mapping[int, int] = field(default_factory=dict)  # by index, how many NVLinks
+    pci: Optional[PciCensus] = None
+    log: Optional[KernelLog] = None  # None: nobody looked
+    has_fabric_manager: Optional[bool] = None  # None: cannot be told, or no NVSwitch to manage
+    is_wsl: bool = False  # the driver is Windows': it lists no processes
+    at: Optional[float] = None  # UTC epoch seconds
+
+
+class SmiReader:
+    """Asks nvidia-smi, and remembers which fields it knows and which of its processes could not be ended.
+
+    One reading costs the time of one nvidia-smi: everything is asked at once. Not thread-safe: one reading at a time.
+    """
+
+    def __init__(self, env: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> None:
+        self._env = {**env, "LC_ALL": "C"}
+        self._sysfs_root = env.get("LLMGW_SYSFS_ROOT") or "/sys"
+        self.timeout_s = timeout_s
+        self._build: Tuple[str, int, int] = ("", 0, 0)  # of the nvidia-smi that the rest is true of
+        self._forget()
+        self._pci: Optional[PciCensus] = None
+        self._pci_until = 0.0  # monotonic
+        self._log: Optional[KernelLog] = None
+        self._links: Mapping[int, int] = {}
+        self._rare_until = 0.0  # monotonic
+        self.left_running: List[subprocess.Popen[bytes]] = []
+
+    def _forget(self) -> None:
+        self.core: Tuple[str, ...] = smi_fields.CORE_FIELDS
+        self.extra: Tuple[str, ...] = smi_fields.EXTRA_FIELDS
+        self._known: Optional[FrozenSet[str]] = None  # by its help; None: not asked yet
+        self._versions: Optional[Tuple[Optional[str], Optional[str]]] = None  # driver, CUDA
+        self._has_mig = False
+
+    def read(self) -> GpuReading:
+        """The GPUs now. Never fails; takes at most the timeout and a few seconds, nothing while a hung one lives."""
+        program = find_nvidia_smi(self._env)
+        if program is None:
+            pci = self._list_pci(is_needed_now=True)
+            return GpuReading(has_program=False, pci=pci, at=time.time())
+        if self.is_hung:
+            return self._give_up(still_runs=True)
+        self._notice_other_build(program)
+        started = time.monotonic()
+        deadline = started + self.timeout_s
+        commands = self._list_commands(program)
+        pending = start_together(list(commands.values()), self._env)
+        pci = self._list_pci(is_needed_now=False)
+        rare = self._start_rare(program, pci)
+        answers = dict(zip(commands, self._finish(pending, deadline)))
+        self._finish_rare(rare)
+        if not answers["core"].timed_out:
+            self._ask_otherwise(program, answers, deadline)
+        return self._put_together(program, answers, time.monotonic() - started)
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether an earlier nvidia-smi that did not end on SIGTERM still lives."""
+        self.left_running = [process for process in self.left_running if process.poll() is None]
+        return bool(self.left_running)
+
+    def close(self) -> None:
+        """Ask what was left running to end, once more."""
+        for process in self.left_running:
+            terminate(process)
+
+    def _notice_other_build(self, program: str) -> None:
+        """What one nvidia-smi knows, the next, after an upgrade, may not."""
+        try:
+            stat = os.stat(program)  # noqa: PTH116 - pathlib costs at each reading
+        except OSError:
+            return
+        build = (program, stat.st_mtime_ns, stat.st_size)
+        if build != self._build:
+            self._build = build
+            self._forget()
+
+    def _list_commands(self, program: str) -> "dict[str, List[str]]":
+        apps = f"--query-compute-apps={','.join(nvidia_smi.APP_FIELDS)}"
+        commands = {
+            "core": self._gpu_query(program, self.core),
+            "extra": self._gpu_query(program, self._keys + self.extra),
+            "apps": [program, apps, _CSV],
+        }
+        if not self.extra:
+            del commands["extra"]
+        if self._versions is None:
+            commands["version"] = [program, "--version"]
+        if self._known is None:
+            commands["help"] = [program, "--help-query-gpu"]
+        if self._has_mig:
+            commands["list"] = [program, "-L"]
+        return commands
+
+    @property
+    def _keys(self) -> Tuple[str, ...]:
+        """What a row of the second query is told by: as far as this nvidia-smi knows it."""
+        return tuple(name for name in smi_fields.KEY_FIELDS if name in self.core)
+
+    def _gpu_query(self, program: str, fields: Sequence[str]) -> List[str]:
+        return [program, f"--query-gpu={','.join(fields)}", _CSV]
+
+    def _ask_otherwise(
+        self, program: str, answers: "dict[str, CommandResult]", deadline: float
+    ) -> None:
+        """Ask again, without the field, while a query is refused for one; and for MIG instances where there are any."""
+        if "help" in answers:
+            self._known = smi_fields.parse_help_fields(answers["help"].stdout)
+        known = self._known or frozenset()
+        for _ in range(len(self.core) + len(self.extra)):
+            asked = (self.core, self._keys + self.extra)
+            self.core = _narrow(self.core, answers["core"], known) or self.core
+            self.extra = _narrow(self.extra, answers.get("extra"), known)
+            again = {}
+            if self.core != asked[0]:
+                again["core"] = self._gpu_query(program, self.core)
+            if not self.extra:
+                answers.pop("extra", None)
+            elif self._keys + self.extra != asked[1]:
+                again["extra"] = self._gpu_query(program, self._keys + self.extra)
+            if not again or time.monotonic() >= deadline:
+                break
+            answers.update(zip(again, self._run(list(again.values()), deadline)))
+        if not self._has_mig and self._sees_mig(answers):
+            self._has_mig = True
+            (answers["list"],) = self._run([[program, "-L"]], deadline)
+
+    def _sees_mig(self, answers: "dict[str, CommandResult]") -> bool:
+        extra = answers.get("extra")
+        if extra is None or "mig.mode.current" not in self.extra:
+            return False
+        rows = nvidia_smi.parse_gpu_rows(extra.stdout, self._keys + self.extra)
+        return any(row.text("mig.mode.current") == "Enabled" for row in rows)
+
+    def _run(self, commands: Sequence[Sequence[str]], deadline: float) -> List[CommandResult]:
+        return self._note_left(
+            run_together(commands, max(0.1, deadline - time.monotonic()), self._env)
+        )
+
+    def _finish(self, pending: Pending, deadline: float) -> List[CommandResult]:
+        return self._note_left(pending.finish(max(0.1, deadline - time.monotonic())))
+
+    def _note_left(self, results: List[CommandResult]) -> List[CommandResult]:
+        self.left_running += [r.left_running for r in results if r.left_running is not None]
+        return results
+
+    def _start_rare(
+        self, program: str, pci: Optional[PciCensus]
+    ) -> Optional[Tuple[KernelLogReading, Optional[Pending]]]:
+        """What changes seldom, under way: the kernel log, and the NVLinks of machines with several GPUs."""
+        if time.monotonic() < self._rare_until:
+            return None
+        self._rare_until = time.monotonic() + _RARE_AGE_S
+        has_several = pci is not None and len(pci.nvidia) > 1
+        links = start_together([[program, "nvlink", "-s"]], self._env) if has_several else None
+        return KernelLogReading(self._env), links
+
+    def _finish_rare(self, rare: Optional[Tuple[KernelLogReading, Optional[Pending]]]) -> None:
+        if rare is None:
+            return
+        reading, links = rare
+        self._log = reading.finish()
+        if links is not None:
+            (answer,) = self._note_left(links.finish(1.0))
+            self._links = parse_inactive_links(answer.stdout) if answer.code == 0 else {}
+
+    def _put_together(
+        self, program: str, answers: "dict[str, CommandResult]", took_s: float
+    ) -> GpuReading:
+        core, apps = answers["core"], answers["apps"]
+        if core.timed_out:
+            return self._give_up(still_runs=core.left_running is not None)
+        if core.cannot_start:
+            return GpuReading(fault=smi_faults.explain_not_started(core.cannot_start))
+        rows = _parse_rows(core, self.core)
+        text, more = core.stdout + core.stderr, answers.get("extra")
+        if more is not None and not more.timed_out:
+            text += "\n" + more.stdout + more.stderr if more.code != core.code else ""
+            rows = nvidia_smi.merge_rows(rows, _parse_rows(more, self._keys + self.extra))
+        lost = nvidia_smi.parse_lost_gpus(text)
+        pci = self._list_pci(is_needed_now=bool(lost) or not rows)
+        if lost:
+            rows += self._ask_one_by_one(program, rows, [bus for _, bus in lost], pci)
+        app_rows = nvidia_smi.parse_app_rows(apps.stdout) if apps.code == 0 else []
+        driver, cuda = self._note_versions(rows, answers.get("version"))
+        listed = answers.get("list")
+        return GpuReading(
+            rows=tuple(rows),
+            apps=tuple(app_rows),
+            lost=tuple(lost),
+            corrupt_inforoms=tuple(nvidia_smi.parse_corrupt_inforoms(text)),
+            processes=read_processes((app.pid, app.name) for app in app_rows),
+            driver_version=driver,
+            cuda_version=cuda,
+            fault=_find_fault(core, rows, lost, pci),
+            took_s=took_s,
+            slices=tuple(parse_mig_slices(listed.stdout)) if listed is not None else (),
+            inactive_links=self._links,
+            pci=pci,
+            log=self._log,
+            has_fabric_manager=_find_fabric_manager(pci),
+            is_wsl=exists(_WSL_LIBRARIES),
+            at=time.time(),
+        )
+
+    def _give_up(self, *, still_runs: bool) -> GpuReading:
+        driver, cuda = self._versions or (None, None)
+        fault = smi_faults.explain_timeout(self.timeout_s, still_runs=still_runs)
+        return GpuReading(
+            driver_version=driver,
+            cuda_version=cuda,
+            fault=fault,
+            is_silent=True,
+            pci=self._pci,
+            log=self._log,
+            at=time.time(),
+        )
+
+    def _list_pci(self, *, is_needed_now: bool) -> Optional[PciCensus]:
+        """What is on the bus, listed anew twice a minute or when nvidia-smi does not tell."""
+        now = time.monotonic()
+        if is_needed_now or now >= self._pci_until:
+            self._pci = read_pci(self._sysfs_root)
+            self._pci_until = now + _PCI_AGE_S
+        return self._pci
+
+    def _ask_one_by_one(
+        self,
+        program: str,
+        rows: Sequence[GpuRow],
+        lost: Sequence[str],
+        pci: Optional[PciCensus],
+    ) -> List[GpuRow]:
+        """One GPU without a handle silences the plain query; the others still answer by their address."""
+        seen = {nvidia_smi.normalize_bus_id(row.text("pci.bus_id")) for row in rows} | set(lost)
+        on_bus = () if pci is None else pci.nvidia
+        rest = [gpu.bus_id for gpu in on_bus if gpu.bus_id not in seen][:_MAX_ONE_BY_ONE]
+        if not rest:
+            return []
+        deadline = time.monotonic() + _ONE_GPU_TIMEOUT_S
+        known = self._known or frozenset()
+        results: List[CommandResult] = []
+        fields = self.core + tuple(smi_fields.keep_known(self.extra, known) or self.extra)
+        for _ in range(len(fields)):
+            queries = [[*self._gpu_query(program, fields), "-i", bus_id] for bus_id in rest]
+            results = self._run(queries, deadline)
+            left = next(
+                (f for f in (_narrow(fields, r, known) for r in results) if f != fields), ()
+            )
+            if not left or time.monotonic() >= deadline:
+                break
+            fields = left
+        return [row for result in results for row in _parse_rows(result, fields, is_sure=False)]
+
+    def _note_versions(
+        self, rows: Sequence[GpuRow], version: Optional[CommandResult]
+    ) -> Tuple[Optional[str], Optional[str]]:
+        driver = next(
+            (row.text("driver_version") for row in rows if row.text("driver_version")), None
+        )
+        if version is not None and version.code is not None:
+            text = version.stdout
+            driver = driver or nvidia_smi.parse_driver_version(text)
+            self._versions = (driver, nvidia_smi.parse_cuda_version(text))
+        known = self._versions or (None, None)
+        if driver is not None and known[0] != driver:
+            self._versions = None  # the driver was replaced: ask again next time
+            return driver, None
+        return driver or known[0], known[1]
+
+
+def find_nvidia_smi(env: Mapping[str, str]) -> Optional[str]:
+    """The program to ask: LLMGW_NVIDIA_SMI, else the first on PATH; None when there is none."""
+    chosen = env.get("LLMGW_NVIDIA_SMI")
+    if chosen:
+        return chosen if exists(chosen) else None
+    return find_program("nvidia-smi", env)
+
+
+def _parse_rows(
+    answer: CommandResult, fields: Sequence[str], *, is_sure: Optional[bool] = None
+) -> List[GpuRow]:
+    """The rows of an answer, each cell under the name it goes by here."""
+    names = tuple(map(smi_fields.canonical_name, fields))
+    is_sure = answer.code == 0 if is_sure is None else is_sure
+    return nvidia_smi.parse_gpu_rows(answer.stdout, names, is_sure=is_sure)
+
+
+def _narrow(
+    fields: Tuple[str, ...], answer: Optional[CommandResult], known: FrozenSet[str]
+) -> Tuple[str, ...]:
+    """The fields to ask for next: the same, unless the answer refuses one of them."""
+    if answer is None:
+        return fields
+    rejected = smi_fields.parse_rejected_field(answer.stdout + answer.stderr)
+    return smi_fields.drop_field(fields, rejected, known) if rejected else fields
+
+
+def _find_fabric_manager(pci: Optional[PciCensus]) -> Optional[bool]:
+    if pci is None or not pci.has_nvswitch or not is_host_pid_namespace():
+        return None
+    return has_process_named(_FABRIC_MANAGER)
+
+
+def find_missing_gpus(
+    rows: Sequence[GpuRow], lost: Sequence[str], pci: Sequence[PciGpu]
+) -> List[str]:
+    """Bus ids of GPUs that are bound to the driver and in no row. Empty where a row has no address to compare."""
+    shown = {nvidia_smi.normalize_bus_id(row.text("pci.bus_id")) for row in rows}
+    if None in shown:
+        return []
+    return [
+        gpu.bus_id
+        for gpu in pci
+        if gpu.has_driver and gpu.bus_id not in shown and gpu.bus_id not in lost
+    ]
+
+
+def _find_fault(
+    gpus: CommandResult,
+    rows: Sequence[GpuRow],
+    lost: Sequence[Tuple[Optional[int], str]],
+    pci: Optional[PciCensus],
+) -> Optional[NodeFault]:
+    """What has to be said of the node as a whole; GPUs that are lost say so themselves."""
+    text = gpus.stdout + gpus.stderr
+    addresses = None if pci is None else [gpu.bus_id for gpu in pci.nvidia]
+    if any(row.is_cut for row in rows):
+        return smi_faults.explain_cut_output()
+    if not rows or (gpus.code not in (0, _CORRUPT_INFOROM_CODE) and not (lost and addresses)):
+        return smi_faults.explain_failure(text, gpus.code, addresses)
+    # A container sees all of the host's PCI, and its own GPUs only.
+    if pci is not None and is_host_pid_namespace():
+        missing = find_missing_gpus(rows, [bus_id for _, bus_id in lost], pci.nvidia)
+        return smi_faults.explain_missing_gpus(missing) if missing else None
+    return None
