@@ -272,13 +272,9 @@ def test_daemon_with_an_engine_or_a_client_stays(home: AgentHome) -> None:
 def test_daemon_whose_directory_was_removed_ends_instead_of_hiding(home: AgentHome) -> None:
     process = home.start("daemon", "--idle-exit-s", "300")
     wait_for(home.daemon_listens, "the daemon listens")
-    client = home.connect()
 
     home.instance.socket.unlink()
-    launch_error = client.call("engine.forget", key="k", engine="nobody")
-    client.close()
 
-    assert "error" in launch_error or "result" in launch_error
     assert process.wait(10) == 0
     assert "ended reason=files-gone" in home.instance.log.read_text("utf-8")
 
