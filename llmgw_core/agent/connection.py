@@ -3,10 +3,17 @@
 import asyncio
 import socket
 import struct
-from typing import Any, Dict, Optional, Set, Tuple
+from typing import Any, Dict, Mapping, Optional, Set, Tuple, Type
 
+from llmgw_core.agent.connection_params import (
+    BadRequest,
+    HandoverParams,
+    HelloParams,
+    NoParams,
+    WatchParams,
+    read_params,
+)
 from llmgw_core.agent.frames import FrameDecoder, encode_frame
-from llmgw_core.agent.params import BadRequest, read_params
 from llmgw_core.agent.protocol import (
     APPLICATION_ERROR,
     INTERNAL_ERROR,
@@ -15,7 +22,7 @@ from llmgw_core.agent.protocol import (
 )
 from llmgw_core.agent.rpc import Request, make_error, make_result, parse_request
 from llmgw_core.agent.sampler import Watcher
-from llmgw_core.agent.service import CONNECTION_METHODS
+from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import LlmgwError, NodeError, ProtocolError
 
 MAX_OUTSTANDING = 64
@@ -23,6 +30,14 @@ WRITE_BUFFER_BYTES = 256 << 10
 DRAIN_TIMEOUT_S = 10.0
 FINISH_TIMEOUT_S = 5.0
 _READ_BYTES = 64 << 10
+# Answered here, without a thread, and before the daemon has loaded anything else.
+_OWN_METHODS: Mapping[str, Type[Any]] = {
+    "hello": HelloParams,
+    "watch": WatchParams,
+    "unwatch": NoParams,
+    "daemon.stop": NoParams,
+    "handover": HandoverParams,
+}
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid. Source: unix(7), SO_PEERCRED
 
 
@@ -119,8 +134,8 @@ class Connection:
 
     async def _answer(self, request: Request) -> Dict[str, Any]:
         try:
-            if request.method in CONNECTION_METHODS:
-                params = read_params(CONNECTION_METHODS[request.method], request)
+            if request.method in _OWN_METHODS:
+                params = read_params(_OWN_METHODS[request.method], request)
                 return make_result(request.id, self._answer_here(request.method, params))
             return make_result(request.id, await self._host.answer(request))
         except BadRequest as error:
@@ -134,6 +149,9 @@ class Connection:
             return make_error(request.id, _internal(request.method, error), INTERNAL_ERROR)
 
     def _answer_here(self, method: str, params: Any) -> Dict[str, Any]:
+        if method == "hello":
+            hello: Dict[str, Any] = to_jsonable(self._host.hello)
+            return hello
         if method == "watch":
             self._watch(params.interval_s)
         elif method == "unwatch":

@@ -8,20 +8,20 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Set
 
 from llmgw_core.agent.connection import Connection, read_peer
 from llmgw_core.agent.event_log import EventLog
 from llmgw_core.agent.identity import bundle_hash, code_root, make_hello
 from llmgw_core.agent.instance_lock import is_same_file, note_holder, try_lock
-from llmgw_core.agent.inventory import NodeProbe
 from llmgw_core.agent.paths import InstancePaths, resolve_instance
 from llmgw_core.agent.rpc import Request
 from llmgw_core.agent.sampler import Sampler
-from llmgw_core.agent.service import BUSY_TICK_S, CHANGING_METHODS, AgentService
-from llmgw_core.agent.supervisor import Supervisor
-from llmgw_core.domain.inventory import Node
 from llmgw_core.errors import NodeError
+
+if TYPE_CHECKING:  # loaded once the daemon listens: half of what starting it costs
+    from llmgw_core.agent.service import AgentService
+    from llmgw_core.domain.inventory import Node
 
 IDLE_EXIT_S = 15 * 60.0
 # Two consoles of one version and different code would otherwise take the node from each other without end: whoever is
@@ -29,6 +29,11 @@ IDLE_EXIT_S = 15 * 60.0
 MIN_REIGN_S = 10.0
 TOUCH_BUNDLE_S = 3600.0
 MAX_CLIENTS = 64
+# Until somebody asks for more than a hello, or this long: whoever starts a daemon waits for its first answer.
+LOAD_AFTER_S = 0.3
+_RETRY_TICK_S = 1.0
+# After these the engines may look different.
+_CHANGING_METHODS = frozenset(["engine.launch", "engine.stop", "engine.forget"])
 _ENGINE_THREADS = 4
 _LAST_CALLS_S = 10.0
 
@@ -94,9 +99,9 @@ class Daemon:
         self._settings = settings
         self._started = time.monotonic()
         started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._service = AgentService(
-            Supervisor(instance, env), NodeProbe(env), make_hello(instance, started_at)
-        )
+        self.hello = make_hello(instance, started_at)
+        self._env = env
+        self._loading: Optional[asyncio.Future[AgentService]] = None
         self._engine_threads = ThreadPoolExecutor(_ENGINE_THREADS, "engines")
         # Apart from the engines', because a driver that hangs must not hold them up.
         self._probe_threads = ThreadPoolExecutor(2, "probe")
@@ -136,12 +141,13 @@ class Daemon:
         """The result of a request, done in a thread; see `AgentService.answer`."""
         threads = self._probe_threads if request.method == "inventory" else self._engine_threads
         loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(threads, self._service.answer, request)
-        if request.method in CHANGING_METHODS:
+        service = await self._load()
+        call = loop.run_in_executor(threads, service.answer, request)
+        if request.method in _CHANGING_METHODS:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
         result = await call
-        if request.method in CHANGING_METHODS:
+        if request.method in _CHANGING_METHODS:
             self._poke.set()
             self.sampler.hurry()
         return result
@@ -189,18 +195,38 @@ class Daemon:
             self._serving.discard(serving)
             del self._connections[number]
 
-    async def _read_node(self, max_age_s: float) -> Node:
+    def _load(self) -> "asyncio.Future[AgentService]":
+        """The service, loaded once, in a thread; shielded, for whoever waits may go."""
+        if self._loading is None:
+            loop = asyncio.get_running_loop()
+            self._loading = loop.run_in_executor(
+                self._engine_threads, _load_service, self._instance, self._env
+            )
+            self._loading.add_done_callback(self._end_if_not_loaded)
+        return asyncio.shield(self._loading)
+
+    def _end_if_not_loaded(self, loading: "asyncio.Future[AgentService]") -> None:
+        """Useless without it: those who wait are told, and the next proxy starts anew."""
+        error = None if loading.cancelled() else loading.exception()
+        if error is not None:
+            self.log.write("load-failed", kind=type(error).__name__, error=error)
+            self.end("load-failed")
+
+    async def _read_node(self, max_age_s: float) -> "Node":
+        service = await self._load()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._probe_threads, self._service.read_node, max_age_s)
+        return await loop.run_in_executor(self._probe_threads, service.read_node, max_age_s)
 
     async def _tick_in_turns(self) -> None:
         """Observe engines about once a second while there are any; notice when nobody needs this daemon."""
         loop = asyncio.get_running_loop()
         busy_at = time.monotonic()
+        await asyncio.sleep(LOAD_AFTER_S)
         while not self._ending.is_set():
-            pause_s, live = BUSY_TICK_S, 1  # unknown counts as some
+            pause_s, live = _RETRY_TICK_S, 1  # unknown counts as some
             try:
-                tick = await loop.run_in_executor(self._engine_threads, self._service.tick)
+                service = await self._load()
+                tick = await loop.run_in_executor(self._engine_threads, service.tick)
                 pause_s, live = tick.pause_s, tick.live_engines
                 if tick.changed:
                     self.sampler.hurry()
@@ -242,8 +268,15 @@ class Daemon:
         await asyncio.gather(*(item.finish() for item in list(self._connections.values())))
         if self._serving:
             await asyncio.wait(set(self._serving), timeout=1.0)
-        self._service.close()
+        if self._loading is not None and self._loading.done() and not self._loading.exception():
+            self._loading.result().close()
         self.log.write("ended", reason=self._reason)
+
+
+def _load_service(instance: InstancePaths, env: Mapping[str, str]) -> "AgentService":
+    from llmgw_core.agent.service import load_service
+
+    return load_service(instance, env)
 
 
 def _is_socket(instance: InstancePaths) -> bool:

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from dataclasses import replace
-from typing import Awaitable, Callable, Dict, Optional, Set
+from typing import TYPE_CHECKING, Awaitable, Callable, Dict, Optional, Set
 
 from llmgw_core.agent.event_log import EventLog
 from llmgw_core.agent.rpc import make_notification
-from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import to_jsonable
+
+if TYPE_CHECKING:  # not loaded for a daemon's first answer
+    from llmgw_core.domain.inventory import Node
 
 MIN_INTERVAL_S = 1.0
 MAX_INTERVAL_S = 3600.0
@@ -26,7 +28,7 @@ class Watcher:
         self._dirty = asyncio.Event()
         self._offered_at = float("-inf")
 
-    def offer(self, node: Node, has_changed: bool) -> None:
+    def offer(self, node: "Node", has_changed: bool) -> None:
         """Take a reading; an unchanged one is passed on as a heartbeat only."""
         self._latest = node
         now = time.monotonic()
@@ -50,7 +52,7 @@ class Watcher:
 class Sampler:
     """Reads the node for as long as somebody watches, as often as the most eager watcher wants."""
 
-    def __init__(self, read: Callable[[float], Awaitable[Node]], log: EventLog) -> None:
+    def __init__(self, read: "Callable[[float], Awaitable[Node]]", log: EventLog) -> None:
         self._read = read
         self._log = log
         self._watchers: Set[Watcher] = set()
@@ -109,7 +111,7 @@ def clamp_interval(seconds: float) -> float:
     return min(max(seconds, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
-def _steady(node: Node) -> Node:
+def _steady(node: "Node") -> "Node":
     """The node without what differs between any two readings; that much waits for a heartbeat."""
     host = replace(node.host, uptime_seconds=None, load_1m=None, memory_available_bytes=None)
     return replace(node, host=host)

@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Type
 
+import llmgw_core
+from llmgw_core.agent.connection_params import BadRequest, NoParams, read_params
+from llmgw_core.agent.fabric_probe import connect_fabric, listen_fabric
 from llmgw_core.agent.inventory import NodeProbe
 from llmgw_core.agent.params import (
-    BadRequest,
+    FabricConnectParams,
+    FabricListenParams,
     ForgetParams,
-    HandoverParams,
-    HelloParams,
     InventoryParams,
     LaunchParams,
     LogReadParams,
-    NoParams,
     PreflightParams,
     StopParams,
-    WatchParams,
-    read_params,
 )
-from llmgw_core.agent.protocol import MAX_LOG_CHUNK_BYTES, METHOD_NOT_FOUND, Hello
+from llmgw_core.agent.paths import InstancePaths
+from llmgw_core.agent.protocol import MAX_LOG_CHUNK_BYTES, METHOD_NOT_FOUND
 from llmgw_core.agent.rpc import Request
 from llmgw_core.agent.supervisor import Supervisor
 from llmgw_core.domain.inventory import Node
@@ -28,15 +28,6 @@ from llmgw_core.errors import ProtocolError
 HURRIED_TICK_S = 0.2  # while an engine is being stopped
 BUSY_TICK_S = 1.0
 IDLE_TICK_S = 5.0
-# Answered by the connection itself, without a thread.
-CONNECTION_METHODS: Mapping[str, Type[Any]] = {
-    "watch": WatchParams,
-    "unwatch": NoParams,
-    "daemon.stop": NoParams,
-    "handover": HandoverParams,
-}
-# After these the engines may look different.
-CHANGING_METHODS = frozenset(["engine.launch", "engine.stop", "engine.forget"])
 
 
 @dataclass(frozen=True)
@@ -48,12 +39,10 @@ class _Method:
 class AgentService:
     """The supervisor and the probe behind the methods' names. Every call may block; all are thread-safe."""
 
-    def __init__(self, supervisor: Supervisor, probe: NodeProbe, hello: Hello) -> None:
+    def __init__(self, supervisor: Supervisor, probe: NodeProbe) -> None:
         self.supervisor = supervisor
         self._probe = probe
-        self._hello = hello
         self._methods: Dict[str, _Method] = {
-            "hello": _Method(HelloParams, lambda _: self._hello),
             "inventory": _Method(InventoryParams, lambda p: self.read_node(p.max_age_s)),
             "engine.preflight": _Method(PreflightParams, lambda p: supervisor.preflight(p.rank)),
             "engine.launch": _Method(
@@ -65,6 +54,13 @@ class AgentService:
             ),
             "engine.forget": _Method(ForgetParams, self._forget),
             "log.read": _Method(LogReadParams, self._read_log),
+            "fabric.listen": _Method(
+                FabricListenParams, lambda p: listen_fabric(p.token, p.address, p.netdev)
+            ),
+            "fabric.connect": _Method(
+                FabricConnectParams,
+                lambda p: connect_fabric(p.token, p.peer, p.port, p.address, p.netdev),
+            ),
         }
 
     def answer(self, request: Request) -> Any:
@@ -76,7 +72,7 @@ class AgentService:
         """
         method = self._methods.get(request.method)
         if method is None:
-            raise BadRequest(METHOD_NOT_FOUND, _unknown(request.method, self._hello.version))
+            raise BadRequest(METHOD_NOT_FOUND, _unknown(request.method))
         return to_jsonable(method.do(read_params(method.params, request)))
 
     def read_node(self, max_age_s: float) -> Node:
@@ -117,9 +113,14 @@ class Tick:
     pause_s: float  # until the next is due
 
 
-def _unknown(method: str, version: str) -> ProtocolError:
+def _unknown(method: str) -> ProtocolError:
     return ProtocolError(
         f"the agent has no method {method[:64]!r}",
-        f"it is of llmgw {version}",
+        f"it is of llmgw {llmgw_core.__version__}",
         "use the llmgw of that version, or let the newer one take over: connect with it",
     )
+
+
+def load_service(instance: InstancePaths, env: Mapping[str, str]) -> AgentService:
+    """The service of this instance; adopts every engine that lives."""
+    return AgentService(Supervisor(instance, env), NodeProbe(env))
