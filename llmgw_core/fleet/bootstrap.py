@@ -81,8 +81,7 @@ async def bootstrap(
         if facts.get("have") is True:
             order = b"run\n"
         else:
-            digest = hashlib.sha256(bundle.data).hexdigest()
-            order = f"upload {len(bundle.data)} {digest}\n".encode() + bundle.data
+            order = await asyncio.to_thread(_make_upload, bundle, facts.get("lzma") is True)
         await talk.send(order, "the agent's upload", UPLOAD_TIMEOUT_S)
         await talk.receive("the agent in place", UPLOAD_TIMEOUT_S)
     except OSError as error:
@@ -90,6 +89,11 @@ async def bootstrap(
             "the connection broke while the agent was started", str(error), "", node
         ) from error
     return PrefixedChannel(channel, talk.rest)
+
+
+def _make_upload(bundle: Bundle, has_lzma: bool) -> bytes:
+    data = bundle.data if has_lzma else bundle.plain_data
+    return f"upload {len(data)} {hashlib.sha256(data).hexdigest()}\n".encode() + data
 
 
 def make_script(

@@ -19,12 +19,18 @@ import sys
 import time
 import zlib
 
+try:
+    import lzma
+except ImportError:  # a Python built without it
+    lzma = None  # type: ignore[assignment]
+
 FALLBACK = "/var/tmp/llmgw"  # noqa: S108 - private to the user, checked before use
 NAME = re.compile("[0-9a-f]{16}$")
 KEEP = 2
 UNUSED_S = 24 * 3600
 MAX_UPLOAD = 16 << 20
 MAX_LINE = 200
+XZ_MAGIC = b"\xfd7zXZ\0"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -150,7 +156,7 @@ def unpack(shelf: str, data: bytes, digest: str, nonce: str) -> str:
     target = os.path.join(shelf, digest)
     temporary = os.path.join(shelf, ".%s.%s.%d.tmp" % (digest, nonce, os.getpid()))
     try:
-        write_files(temporary, json.loads(zlib.decompress(data).decode("ascii")))
+        write_files(temporary, read_archive(data))
         if hash_directory(temporary) != digest:
             raise Failure("bootstrap", "the agent is not what was announced", "", "try again")
         compile_quietly(temporary)
@@ -169,6 +175,13 @@ def unpack(shelf: str, data: bytes, digest: str, nonce: str) -> str:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree("%s.broken" % temporary, ignore_errors=True)
+
+
+def read_archive(data: bytes) -> "dict[str, str]":
+    """Return path → text."""
+    is_xz = data[:6] == XZ_MAGIC and lzma is not None
+    text = (lzma.decompress(data) if is_xz else zlib.decompress(data)).decode("ascii")
+    return dict(json.loads(text))
 
 
 def write_files(root: str, files: "dict[str, str]") -> None:
@@ -240,6 +253,7 @@ def place(nonce: str, digest: str) -> str:
         "machine": platform.machine(),
         "hostname": socket.gethostname(),
         "have": target is not None,
+        "lzma": lzma is not None,
     }
     say(nonce, facts)
     order = read_line()

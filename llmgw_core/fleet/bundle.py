@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import lzma
 import re
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import llmgw_core
@@ -30,7 +31,17 @@ class Bundle:
     """What is sent to a node."""
 
     hash: str  # 16 hex digits
-    data: bytes  # zlib over JSON {path: text}: a zip compresses each small file alone, and is a third larger
+    text: bytes  # JSON {path: text}: a zip compresses each small file alone, and is a third larger
+
+    @cached_property
+    def data(self) -> bytes:
+        """What is uploaded: a sixth smaller than `plain_data`, and takes 0.2 s to make."""
+        return lzma.compress(self.text, preset=9 | lzma.PRESET_EXTREME)
+
+    @cached_property
+    def plain_data(self) -> bytes:
+        """The same by zlib, for a Python that was built without lzma."""
+        return zlib.compress(self.text, 9)
 
 
 @lru_cache(maxsize=1)
@@ -64,7 +75,7 @@ def strip_prose(source: str) -> str:
 def pack_files(files: dict[str, str]) -> Bundle:
     """Return the bundle of these files."""
     text = json.dumps(files, sort_keys=True, separators=(",", ":"))
-    return Bundle(hash_files(files), zlib.compress(text.encode("ascii"), 9))
+    return Bundle(hash_files(files), text.encode("ascii"))
 
 
 def hash_files(files: dict[str, str]) -> str:

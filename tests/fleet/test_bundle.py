@@ -1,15 +1,13 @@
 """The bundle: small, the same everywhere, and exactly the code it was made from."""
 
 import ast
-import json
 import re
-import zlib
 from pathlib import Path
 
 import pytest
 
 import llmgw_core
-from llmgw_core.fleet.bootstrap_program import hash_directory, write_files
+from llmgw_core.fleet.bootstrap_program import hash_directory, read_archive, write_files
 from llmgw_core.fleet.bundle import (
     Bundle,
     build_bundle,
@@ -43,6 +41,12 @@ def test_same_files_give_the_same_bytes() -> None:
     assert pack_files(turned) == pack_files(files)
 
 
+def test_a_python_without_lzma_gets_the_same_files() -> None:
+    bundle = build_bundle()
+
+    assert read_archive(bundle.plain_data) == read_archive(bundle.data)
+
+
 def test_hash_changes_with_content_and_with_names() -> None:
     hashes = {
         hash_files(files) for files in ({"a.py": "1"}, {"a.py": "2"}, {"b.py": "1"}, {"a.py": ""})
@@ -55,7 +59,7 @@ def test_hash_changes_with_content_and_with_names() -> None:
 def test_bundle_holds_the_node_side_and_nothing_else() -> None:
     bundle = build_bundle()
 
-    names = set(json.loads(zlib.decompress(bundle.data)))
+    names = set(read_archive(bundle.data))
 
     assert names == {f"llmgw_core/{name}" for name in MODULES} | {
         "__main__.py",
@@ -67,7 +71,7 @@ def test_node_computes_the_same_hash_over_what_it_unpacked(tmp_path: Path) -> No
     files = collect_files(PACKAGE)
     bundle: Bundle = pack_files(files)
 
-    write_files(str(tmp_path / "x"), json.loads(zlib.decompress(bundle.data)))
+    write_files(str(tmp_path / "x"), read_archive(bundle.data))
 
     assert hash_directory(str(tmp_path / "x")) == bundle.hash
 
