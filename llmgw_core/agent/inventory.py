@@ -5,11 +5,20 @@ import threading
 import time
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-from llmgw_core.agent.probes.gpus import GpuReading, SmiReader, assess_gpus
+from llmgw_core.agent.probes.all_gpus import AllGpusReader, Readings, assess_all_gpus
+from llmgw_core.agent.probes.gpus import share_host_memory
 from llmgw_core.agent.probes.host import read_host
 from llmgw_core.agent.probes.infiniband import read_ports
 from llmgw_core.agent.probes.nearness import Nearness
-from llmgw_core.agent.probes.topology import ask_topology, is_topology_needed
+from llmgw_core.agent.probes.node_health import find_node_health
+from llmgw_core.agent.probes.smi_reader import GpuReading
+from llmgw_core.agent.probes.topology import (
+    TIMEOUT_S,
+    ask_topology,
+    finish_topology,
+    is_topology_needed,
+    start_topology,
+)
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.hardware import Gpu, Port
 from llmgw_core.domain.inventory import Node
@@ -30,10 +39,10 @@ class NodeProbe:
     def __init__(self, env: Mapping[str, str], smi_timeout_s: Optional[float] = None) -> None:
         self._env = env
         self._topology: Optional[Mapping[str, Nearness]] = None  # asked once: it stays
-        self._smi = SmiReader(env) if smi_timeout_s is None else SmiReader(env, smi_timeout_s)
-        self._max_wait_s = self._smi.timeout_s + _WAIT_MARGIN_S
+        self._gpus = AllGpusReader(env, smi_timeout_s)
+        self._max_wait_s = self._gpus.smi.timeout_s + _WAIT_MARGIN_S
         self._lock = threading.Lock()
-        self._reading = GpuReading()
+        self._readings = Readings()
         self._read_at: Optional[float] = None  # monotonic, of the last answer
         self._in_flight: Optional[threading.Event] = None
         self._known: Tuple[Gpu, ...] = ()
@@ -69,21 +78,23 @@ class NodeProbe:
     ) -> Node:
         """The node by the last answer of nvidia-smi, judged by what is known of engines now; arguments as of `read`."""
         with self._lock:
-            reading = self._reading
-            gpus = assess_gpus(reading, owners or {}, taken_gpus or {}, self._known)
-            if not reading.is_silent:
+            readings = self._readings
+            gpus = assess_all_gpus(readings, owners or {}, taken_gpus or {}, self._known)
+            if not readings.nvidia.is_silent:
                 self._known = gpus
-        return _build_node(reading, gpus, self._read_ports(gpus), engines)
+        return _build_node(readings.nvidia, gpus, self._read_ports(gpus), engines)
 
     def close(self) -> None:
         """Ask an nvidia-smi that hangs to end. What was started ends by itself."""
-        self._smi.close()
+        self._gpus.close()
 
     def _refresh_gpus(self, max_age_s: float) -> None:
         with self._lock:
-            was_silent = self._reading.is_silent
+            was_silent = self._readings.nvidia.is_silent
             limit_s = (
-                max_age_s if not _has_timed_out(self._reading) else max(max_age_s, RETRY_SILENT_S)
+                max_age_s
+                if not _has_timed_out(self._readings.nvidia)
+                else max(max_age_s, RETRY_SILENT_S)
             )
             is_fresh = self._read_at is not None and time.monotonic() - self._read_at < limit_s
             if is_fresh:
@@ -98,9 +109,9 @@ class NodeProbe:
 
     def _ask_smi(self, done: threading.Event) -> None:
         try:
-            reading = self._smi.read()
+            readings = self._gpus.read()
             with self._lock:
-                self._reading = reading
+                self._readings = readings
                 self._read_at = time.monotonic()
         finally:
             with self._lock:
@@ -120,7 +131,7 @@ class NodeProbe:
         if self._topology is None:
             if not is_topology_needed(sysfs_root_of(self._env)):
                 self._topology = {}
-            elif gpus and not self._reading.is_silent:
+            elif gpus and not self._readings.nvidia.is_silent:
                 self._topology = ask_topology(self._env, _bus_ids(gpus))
         return self._topology or {}
 
@@ -132,11 +143,13 @@ def read_node(
     taken: Optional[Mapping[int, str]] = None,
 ) -> Node:
     """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10."""
-    reading = SmiReader(env).read()
-    gpus = assess_gpus(reading, owners or {}, taken or {})
-    is_asked = bool(gpus) and not reading.is_silent and is_topology_needed(sysfs_root_of(env))
-    topology = ask_topology(env, _bus_ids(gpus)) if is_asked else {}
-    return _build_node(reading, gpus, read_ports_here(env, topology), engines)
+    topology = start_topology(env) if is_topology_needed(sysfs_root_of(env)) else None
+    readings = AllGpusReader(env).read()
+    gpus = assess_all_gpus(readings, owners or {}, taken or {})
+    # Where nvidia-smi has just been waited for in vain, this one is not waited for again.
+    wait_s = 0.0 if readings.nvidia.is_silent else TIMEOUT_S
+    nearness = {} if topology is None else finish_topology(topology, _bus_ids(gpus), wait_s)
+    return _build_node(readings.nvidia, gpus, read_ports_here(env, nearness), engines)
 
 
 def _has_timed_out(reading: GpuReading) -> bool:
@@ -172,14 +185,17 @@ def _build_node(
     engines: Sequence[EngineStatus],
 ) -> Node:
     name = os.uname().nodename or "localhost"
+    host = read_host()
+    gpus = share_host_memory(gpus, host)
     return Node(
         name=name,
         error=reading.fault,
-        host=read_host(),
+        host=host,
         driver_version=reading.driver_version,
         cuda_version=reading.cuda_version,
         gpus=gpus,
         ports=ports,
         island=name,
         engines=tuple(engines),
+        health=tuple(find_node_health(reading, gpus)),
     )

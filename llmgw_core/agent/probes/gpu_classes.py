@@ -13,7 +13,20 @@ MAX_SLUG_CHARS = 48
 # Memory that belongs to the whole machine; the driver gives none, or a number that is not the pool's.
 UNIFIED_MEMORY = frozenset({"gb10", "n1x", "orin", "thor", "xavier", "nvgpu"})
 
-_BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro", "grid", "corporation"})
+_BRANDS = frozenset(
+    {
+        "nvidia",
+        "tesla",
+        "geforce",
+        "quadro",
+        "grid",
+        "corporation",
+        "amd",
+        "instinct",
+        "radeon",
+        "oam",
+    }
+)
 # Say how a card is built or sold; memory and class come from elsewhere.
 _FORM_FACTORS = frozenset(
     {

@@ -53,6 +53,11 @@ def test_idle_healthy_gpu_is_available() -> None:
         ({"memory.used": "[N/A]"}, "memory-unknown"),
         ({"mig.mode.current": "Enabled"}, "mig-enabled"),
         ({"compute_mode": "Prohibited"}, "compute-prohibited"),
+        ({"memory.free": "[Insufficient Permissions]"}, "memory-unknown"),
+        (
+            {"ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": "Yes"},
+            "ecc-sram-threshold",
+        ),
         ({"remapped_rows.failure": "Yes"}, "row-remap-failed"),
         ({"fabric.state": "In Progress"}, "nvlink-fabric"),
         ({"fabric.state": "Completed", "fabric.status": "Insufficient Resources"}, "nvlink-fabric"),
@@ -71,6 +76,17 @@ def test_this_makes_a_gpu_unavailable(cells: dict[str, str], code: str) -> None:
     [
         ({"temperature.gpu": "[Unknown Error]"}, ["unreadable"]),
         ({"remapped_rows.pending": "Yes"}, ["row-remap-pending"]),
+        ({"retired_pages.pending": "Yes"}, ["retired-pages-pending"]),
+        ({"ecc.errors.uncorrected.aggregate.total": "3"}, ["ecc-uncorrected-past"]),
+        ({"ecc.mode.current": "Disabled"}, ["ecc-off"]),
+        ({"persistence_mode": "Disabled"}, ["persistence-off"]),
+        ({"utilization.gpu": "[N/A]"}, ["utilization-unknown"]),
+        ({"compute_mode": "Exclusive_Process"}, ["compute-exclusive"]),
+        ({"name": "NVIDIA H100L-2-24C"}, ["vgpu"]),
+        ({"clocks_throttle_reasons.active": "0x0000000000000048"}, ["throttled"]),
+        ({"clocks_throttle_reasons.active": "0x0000000000000005"}, []),
+        ({"temperature.gpu.tlimit": "35"}, []),
+        ({"temperature.gpu.tlimit": "0"}, ["throttled"]),
         ({"memory.used": "64"}, []),
         ({"memory.used": "600", "display_active": "Enabled"}, []),
         ({"memory.used": "41230", "addressing_mode": "ATS"}, ["memory-used-inexact"]),
@@ -194,3 +210,33 @@ def test_gpu_on_the_bus_that_is_in_no_row_is_missing() -> None:
     ]
 
     assert find_missing_gpus([row(0)], [], pci) == ["0000:82:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [
+        (ProcessFacts("svc"), "user"),
+        (ProcessFacts("root", container="6c1f00aa11bb"), "container"),
+        (ProcessFacts(is_gone=True), "orphan"),
+        (ProcessFacts(), "hidden"),
+    ],
+)
+def test_whose_a_process_is_is_told(fact: ProcessFacts, kind: str) -> None:
+    gpu = assess(GpuReading(rows=(row(),), apps=(app(7),), processes={7: fact}))
+
+    assert [process.kind for process in gpu.processes] == [kind]
+    assert gpu.available is False
+
+
+def test_capability_comes_from_the_device_id_when_name_and_driver_say_nothing() -> None:
+    cells = {"name": "Tesla PG500-216", "compute_cap": "[N/A]", "pci.device_id": "0x1DF010DE"}
+
+    gpu = assess(GpuReading(rows=(row(0, cells),)))
+
+    assert (gpu.compute_capability, gpu.compute_capability_source) == ("7.0", "pci")
+
+
+def test_throttle_reasons_are_named() -> None:
+    gpu = assess(GpuReading(rows=(row(0, {"clocks_throttle_reasons.active": "0x84"}),)))
+
+    assert gpu.throttle_reasons == ("sw-power-cap", "hw-power-brake")
