@@ -28,15 +28,28 @@ SETTLE_S = 45.0  # a first contact uploads the agent; a hung nvidia-smi takes te
 
 
 def run_inventory(
-    *, cluster: Path | None, nodes: str | None, timeout_s: float | None, as_json: bool
+    *,
+    cluster: Path | None,
+    nodes: str | None,
+    timeout_s: float | None,
+    as_json: bool,
+    saved: Path | None = None,
 ) -> int:
     """Print the inventory of the chosen nodes. Returns the exit status: 0, 3 some silent, 4 all silent.
+
+    Args:
+        saved: a document to print instead of asking nodes.
 
     Raises:
         UsageError: a file or a set of nodes that cannot be read.
     """
-    targets = select_targets(cluster, nodes, os.environ)
-    inventory = collect_inventory(targets, SETTLE_S if timeout_s is None else timeout_s)
+    if saved is not None:
+        from llmgw_core.fleet.inventory_file import load_inventory
+
+        inventory = load_inventory(saved)
+    else:
+        targets = select_targets(cluster, nodes, os.environ)
+        inventory = collect_inventory(targets, SETTLE_S if timeout_s is None else timeout_s)
     if as_json:
         print_result(dump_json(inventory, indent=2))
     else:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from llmgw_core.cli.output import print_note, print_result, render_finding
@@ -17,9 +18,11 @@ from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, UsageError
 from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.fleet.inventory_file import load_inventory
 from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse, take_secrets
 from llmgw_core.fleet.spec_file import load_request
 from llmgw_core.planning.launch import is_launchable
+from llmgw_core.planning.launch import plan as make_plan
 from llmgw_core.planning.shell_script import render_script
 
 LAUNCH_SCHEMA = "llmgw.launch/1"
@@ -39,8 +42,11 @@ _ENDED = (
 async def run_plan(args: argparse.Namespace) -> int:
     """Print the plan; 5 when a finding would stop it."""
     request = read_request(args)
-    async with open_fleet(args) as (fleet, _):
-        made = await plan_launch(fleet, request, uuid.uuid4().hex)
+    if args.inventory is not None:
+        made = _plan_on_file(request, args.inventory)
+    else:
+        async with open_fleet(args) as (fleet, _):
+            made = await plan_launch(fleet, request, uuid.uuid4().hex)
     renderers: dict[str, Callable[[LaunchPlan], str]] = {
         "text": render_plan,
         "json": lambda plan: dump_json(plan, indent=2),
@@ -52,6 +58,13 @@ async def run_plan(args: argparse.Namespace) -> int:
     if args.format != "sh" or is_launchable(made):
         print_result(renderers[args.format](made))
     return 0 if is_launchable(made) else refuse(made).exit_code
+
+
+def _plan_on_file(request: LaunchRequest, path: Path) -> LaunchPlan:
+    """The plan by a saved inventory: whether model, port and venv are there, only the node could say."""
+    inventory = load_inventory(path)
+    print_note(f"llmgw: planned by {path} of {inventory.generated_at or '?'}; no node was asked")
+    return make_plan(request, inventory.nodes, uuid.uuid4().hex, {})
 
 
 async def run_launch(args: argparse.Namespace) -> int:

@@ -83,8 +83,16 @@ def _dispatch(argv: Sequence[str]) -> int:
         from llmgw_core.cli.inventory import run_inventory
 
         return run_inventory(
-            cluster=args.cluster, nodes=args.nodes, timeout_s=args.timeout, as_json=args.json
+            cluster=args.cluster,
+            nodes=args.nodes,
+            timeout_s=args.timeout,
+            as_json=args.json,
+            saved=args.inventory,
         )
+    if args.verb == "schema":
+        from llmgw_core.cli.schema import run_schema
+
+        return run_schema(args.document)
     import asyncio
 
     return asyncio.run(_run(_find_verb(args.verb), args))
@@ -95,9 +103,10 @@ async def _run(verb: Verb, args: argparse.Namespace) -> int:
 
 
 def _find_verb(name: str) -> Verb:
-    from llmgw_core.cli import engines, launch, logs
+    from llmgw_core.cli import engines, fabric, launch, logs
 
     verbs: dict[str, Verb] = {
+        "fabric": fabric.run_fabric,
         "plan": launch.run_plan,
         "launch": launch.run_launch,
         "status": engines.run_status,

@@ -85,12 +85,29 @@ def _add_choice_of_nodes(parser: argparse.ArgumentParser, *, is_top: bool) -> No
 def _add_inventory(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     verb = verbs.add_parser("inventory", parents=[common], help="every node, GPU, port and engine")
     verb.add_argument("--json", action="store_true", help="the document llmgw.inventory/1")
+    fabric = verbs.add_parser(
+        "fabric", parents=[common], help="which nodes reach one another by InfiniBand or RoCE"
+    )
+    fabric.add_argument("pair", nargs="*", metavar="NODE", help="two nodes, with their ports")
+    fabric.add_argument("--probe", action="store_true", help="try TCP where it is only possible")
+    fabric.add_argument("--json", action="store_true", help="the document llmgw.fabric/1")
+    for reader in (verb, fabric):
+        _add_saved(reader)
+    schema = verbs.add_parser("schema", help="JSON Schema of a document")
+    schema.add_argument("document", choices=("inventory",))
+
+
+def _add_saved(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--inventory", type=_path, metavar="FILE", help="a saved inventory instead of the nodes"
+    )
 
 
 def _add_launch(verbs: Verbs, common: argparse.ArgumentParser, words: Sequence[str] | None) -> None:
     plan = verbs.add_parser("plan", parents=[common], help="what a launch would run, exactly")
     plan.add_argument("--format", choices=("text", "json", "sh"), default="text")
     plan.add_argument("--json", dest="format", action="store_const", const="json")
+    _add_saved(plan)
     launch = verbs.add_parser("launch", parents=[common], help="start an engine")
     launch.add_argument(
         "--wait",

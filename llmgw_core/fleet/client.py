@@ -13,6 +13,7 @@ from llmgw_core.domain.engine import EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import RankPlan
+from llmgw_core.domain.reach import FabricConnection, FabricListener
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
     AgentTimeout,
@@ -123,6 +124,26 @@ class AgentClient:
         """Return log bytes from that offset on; a negative one counts from the end."""
         params = {"engine": engine, "offset": offset, "max_bytes": max_bytes}
         return await self._ask(LogChunk, "log.read", params)
+
+    async def fabric_listen(
+        self, token: str, address: str | None, netdev: str | None
+    ) -> FabricListener:
+        """Let the node wait some seconds for one connection on an address of its fabric."""
+        params = {"token": token, "address": address, "netdev": netdev}
+        return await self._ask(FabricListener, "fabric.listen", params)
+
+    async def fabric_connect(
+        self, token: str, peer: str, port: int, address: str | None, netdev: str | None
+    ) -> FabricConnection:
+        """Let the node connect to another one's listener, from an address of its fabric."""
+        params = {
+            "token": token,
+            "peer": peer,
+            "port": port,
+            "address": address,
+            "netdev": netdev,
+        }
+        return await self._ask(FabricConnection, "fabric.connect", params)
 
     async def watch(self, interval_s: float) -> AsyncIterator[Node]:
         """Yield the node as it changes, and now and then unchanged so that its age is known. Only the latest counts.

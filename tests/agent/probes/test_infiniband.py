@@ -1,5 +1,6 @@
 """RDMA ports from a sysfs tree: formats of several drivers, and files that are missing, refuse, or hold rubbish."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,110 @@ def test_rubbish_in_every_file_leaves_the_port(
     (port,) = read_ports(str(root))
 
     assert (port.hca, port.port, port.fabric) == ("mlx5_0", 1, None)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def test_what_identifies_adapter_and_subnet_is_read(tmp_path: Path) -> None:
+    hca = "class/infiniband/mlx5_0"
+    write_sysfs(tmp_path, [ib_port()])
+    for name, text in (
+        ("node_guid", "b859:9f03:00d4:1d48"),
+        ("sys_image_guid", "b859:9f03:00d4:1d48"),
+        ("fw_ver", "28.41.1000"),
+        ("hca_type", "MT4129"),
+        ("board_id", "MT_0000000838"),
+        ("ports/1/sm_lid", "0x47"),
+        ("ports/1/lid_mask_count", "2"),
+        ("ports/1/pkeys/0", "0x7fff"),
+        ("ports/1/pkeys/1", "0x0000"),
+        ("ports/1/pkeys/2", "0x8123"),
+        ("ports/1/pkeys/3", "0x0000"),
+    ):
+        write(tmp_path, f"{hca}/{name}", text)
+
+    (port,) = read_ports(str(tmp_path))
+
+    assert (port.node_guid, port.system_image_guid) == ("b859:9f03:00d4:1d48",) * 2
+    assert (port.firmware, port.model, port.board) == ("28.41.1000", "MT4129", "MT_0000000838")
+    assert (port.sm_lid, port.lmc) == (0x47, 2)
+    assert port.pkeys == ("0x7fff", "0x0000", "0x8123")
+
+
+@pytest.mark.parametrize(
+    ("mtu", "expected"),
+    [("1500", 1024), ("2200", 2048), ("4200", 4096), ("9000", 4096), ("100", None), ("x", None)],
+)
+def test_mtu_of_roce_is_what_fits_its_netdev(
+    tmp_path: Path, mtu: str, expected: int | None
+) -> None:
+    write_sysfs(tmp_path, [roce_port(netdev="ens1")])
+    write(tmp_path, "class/net/ens1/mtu", mtu)
+
+    (port,) = read_ports(str(tmp_path))
+
+    assert port.mtu_bytes == expected
+
+
+def test_index_of_the_gid_is_that_of_its_slot_behind_holes(tmp_path: Path) -> None:
+    holes = ((NO_GID, None, None),) * 4
+    gids = (
+        *holes,
+        (ipv4_gid("10.1.0.5"), "IB/RoCE v1", "e1"),
+        (ipv4_gid("10.1.0.5"), "RoCE v2", "e1"),
+    )
+
+    port = read_port(tmp_path, FakePort("mlx5_0", link_layer="Ethernet", gids=gids))
+
+    assert (port.gid_index, port.gid_type, port.usable) == (5, "RoCE v2", True)
+
+
+def test_file_that_refuses_is_told_with_its_errno(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, [ib_port(rate=None, state=None)])
+    (tmp_path / "class/infiniband/mlx5_0/ports/1/rate").mkdir()
+
+    (port,) = read_ports(str(tmp_path))
+
+    assert port.unread == ("state: ENOENT", "rate: EISDIR")
+
+
+def test_adapter_without_its_device_node_is_not_usable(tmp_path: Path) -> None:
+    ports = [ib_port("mlx5_0", pci="0000:18:00.0"), ib_port("mlx5_1", pci="0000:28:00.0")]
+    root = write_sysfs(tmp_path / "sys", ports)
+    write(root, "class/infiniband_verbs/uverbs0/ibdev", "mlx5_0")
+    write(root, "class/infiniband_verbs/uverbs1/ibdev", "mlx5_1")
+    write(tmp_path, "dev/infiniband/uverbs0", "")
+
+    found = read_ports(str(root), dev_root=str(tmp_path / "dev"))
+
+    assert [(port.uverbs, port.uverbs_access, port.usable) for port in found] == [
+        ("uverbs0", "ok", True),
+        ("uverbs1", "ENOENT", False),
+    ]
+
+
+def test_virtual_function_names_its_physical_one(tmp_path: Path) -> None:
+    write_sysfs(
+        tmp_path, [ib_port("mlx5_0", pci="0000:18:00.0"), ib_port("mlx5_1", pci="0000:18:01.1")]
+    )
+    devices = tmp_path / "devices/pci0000:00"
+    (devices / "0000:18:01.1/physfn").symlink_to(devices / "0000:18:00.0")
+
+    whole, virtual = read_ports(str(tmp_path))
+
+    assert (virtual.vf, virtual.pf_pci_bus_id, whole.vf) == (True, "0000:18:00.0", False)
+    assert (whole.usable, virtual.usable) == (True, False)
+
+
+def test_counters_are_never_read(tmp_path: Path) -> None:
+    # A FIFO that nobody writes to would hold a reader for ever.
+    write_sysfs(tmp_path, [ib_port()])
+    folder = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
+    folder.mkdir()
+    os.mkfifo(folder / "port_rcv_data")
+
+    assert len(read_ports(str(tmp_path))) == 1
