@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Tuple, Type, TypeVar, Union
 
 T = TypeVar("T")
 
+_PLAIN = frozenset([str, int, float, bool, type(None)])
 _FLOAT_LIMIT = 10**308
 
 
@@ -23,8 +24,11 @@ class WireError(ValueError):
 
 def to_jsonable(value: Any) -> Any:  # Any: a tree of whatever domain types there are
     """The value as dicts, lists, strings, numbers, booleans and None."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {wire: to_jsonable(getattr(value, name)) for name, wire, _ in _fields(type(value))}
+    kind = type(value)
+    if kind in _PLAIN:  # most of a node: an agent passes here a thousand times a second
+        return value
+    if dataclasses.is_dataclass(kind):
+        return {wire: to_jsonable(getattr(value, name)) for name, wire, _ in _fields(kind)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
