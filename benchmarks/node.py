@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from llmgw_core.agent.frames import FrameDecoder, encode_frame
 from llmgw_core.agent.instance_lock import read_holder
 from llmgw_core.agent.rpc import make_request
@@ -25,7 +27,7 @@ from llmgw_core.fleet.operations import launch_plan, plan_launch, stop_engine
 
 NODE = "n1"
 READY_TIMEOUT_S = 90.0
-_TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
 
 
 @contextmanager
@@ -47,19 +49,19 @@ async def measure_agent_and_shim(target: Target, root: Path, seconds: float) -> 
         plan = await plan_launch(fleet, request, "b" * 32)
         (status,) = await launch_plan(fleet, plan, os.environ)
         await _await_ready(fleet, status.id)
-        daemon = fleet.client(NODE).hello.pid
+        daemon = psutil.Process(fleet.client(NODE).hello.pid)
         before, began = read_cpu_s(daemon), time.monotonic()
         await asyncio.sleep(seconds)
         own_s, children_s = (
             now - then for now, then in zip(read_cpu_s(daemon), before, strict=True)
         )
         spent_s = time.monotonic() - began
-        shim = read_shim_pid(root, status.id)
+        shim = psutil.Process(read_shim_pid(root, status.id))
         found = {
-            "agent_rss_mib": read_kib(f"/proc/{daemon}/status", "VmRSS:") / 1024,
+            "agent_rss_mib": daemon.memory_info().rss / MIB,
             "agent_cpu_percent": 100 * own_s / spent_s,
             "agent_children_cpu_percent": 100 * children_s / spent_s,
-            "shim_private_mib": read_private_kib(shim) / 1024,
+            "shim_private_mib": shim.memory_full_info().uss / MIB,
         }
         await stop_engine(fleet, NODE, status.id, 5.0)
     return found
@@ -122,25 +124,10 @@ def end_daemon(state: Path) -> None:
             time.sleep(0.01)
 
 
-def read_cpu_s(pid: int) -> tuple[float, float]:
-    """(CPU seconds of the process, of its children that have ended). Source: proc(5), utime to cstime."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    own, children = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
-    return own / _TICKS, children / _TICKS
-
-
-def read_kib(path: str, key: str) -> int:
-    """The number of KiB in the line of that key. Line: `VmRSS:     23456 kB`."""
-    for line in Path(path).read_text("utf-8").splitlines():
-        if line.startswith(key):
-            return int(line.split()[1])
-    raise ValueError(f"{path} has no {key}")
-
-
-def read_private_kib(pid: int) -> int:
-    """What memory would come back if this process alone ended."""
-    path = f"/proc/{pid}/smaps_rollup"
-    return read_kib(path, "Private_Clean:") + read_kib(path, "Private_Dirty:")
+def read_cpu_s(process: psutil.Process) -> tuple[float, float]:
+    """(CPU seconds of the process, of its children that have ended)."""
+    times = process.cpu_times()
+    return times.user + times.system, times.children_user + times.children_system
 
 
 def read_shim_pid(root: Path, engine_id: str) -> int:
