@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.probes.all_gpus import AllGpusReader, Readings, assess_all_gpus
 from llmgw_core.agent.probes.gpus import share_host_memory
@@ -44,6 +44,7 @@ class NodeProbe:
         self._lock = threading.Lock()
         self._readings = Readings()
         self._read_at: Optional[float] = None  # monotonic, of the last answer
+        self._began_at = float("-inf")  # monotonic, when that reading began
         self._in_flight: Optional[threading.Event] = None
         self._known: Tuple[Gpu, ...] = ()
         self._ports: Tuple[Port, ...] = ()
@@ -84,6 +85,18 @@ class NodeProbe:
                 self._known = gpus
         return _build_node(readings.nvidia, gpus, self._read_ports(gpus), engines)
 
+    def list_gpu_pids(self, max_age_s: float) -> Optional[FrozenSet[int]]:
+        """Pids that hold memory of NVIDIA GPUs, by a reading begun at most so long ago. Never blocks.
+
+        None: there is no such reading; one is under way. While nvidia-smi does not answer it stays so.
+        """
+        with self._lock:
+            reading = self._readings.nvidia
+            if time.monotonic() - self._began_at > max_age_s or reading.is_silent:
+                self._start_reading()
+                return None
+            return frozenset(app.pid for app in reading.apps)
+
     def close(self) -> None:
         """Ask an nvidia-smi that hangs to end. What was started ends by itself."""
         self._gpus.close()
@@ -99,20 +112,24 @@ class NodeProbe:
             is_fresh = self._read_at is not None and time.monotonic() - self._read_at < limit_s
             if is_fresh:
                 return
-            if self._in_flight is None:
-                self._in_flight = threading.Event()
-                done = self._in_flight
-                threading.Thread(target=self._ask_smi, args=(done,), daemon=True).start()
-            done = self._in_flight
+            done = self._start_reading()
         if not was_silent:
             done.wait(self._max_wait_s)
 
+    def _start_reading(self) -> threading.Event:
+        """Set when the reading under way, or a new one, has ended. The caller holds the lock."""
+        if self._in_flight is None:
+            self._in_flight = threading.Event()
+            threading.Thread(target=self._ask_smi, args=(self._in_flight,), daemon=True).start()
+        return self._in_flight
+
     def _ask_smi(self, done: threading.Event) -> None:
+        began_at = time.monotonic()
         try:
             readings = self._gpus.read()
             with self._lock:
                 self._readings = readings
-                self._read_at = time.monotonic()
+                self._began_at, self._read_at = began_at, time.monotonic()
         finally:
             with self._lock:
                 self._in_flight = None

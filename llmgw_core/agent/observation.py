@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Optional, Tuple, Type, TypeVar
+from typing import Dict, Optional, Set, Tuple, Type, TypeVar
 
 from llmgw_core.agent.diagnosis import diagnose
 from llmgw_core.agent.durable import read_json
@@ -47,6 +47,7 @@ class Engine:
         self.state = EngineState.PENDING
         self.diagnosis: Optional[Diagnosis] = None
         self.known: Tuple[ProcessId, ...] = ()  # members of the last scan
+        self.pids_seen: Set[int] = set()  # of all scans: a driver may list them after their end
         self.leader_gone_at: Optional[float] = None  # boottime
         self.empty_scans = 0
         self.was_told_to_stop = False  # by an operator, while its leader lived, by this daemon
@@ -118,6 +119,7 @@ class Engine:
         own = [pid for pid, engine in marked.items() if engine == self.id]
         members = find_members(census.processes, self.run, self.shim_lives, self.known, own)
         self.known = identify(members)
+        self.pids_seen.update(stat.pid for stat in members)
         return members
 
     def read_progress(self) -> None:

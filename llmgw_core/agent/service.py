@@ -123,4 +123,5 @@ def _unknown(method: str) -> ProtocolError:
 
 def load_service(instance: InstancePaths, env: Mapping[str, str]) -> AgentService:
     """The service of this instance; adopts every engine that lives."""
-    return AgentService(Supervisor(instance, env), NodeProbe(env))
+    probe = NodeProbe(env)
+    return AgentService(Supervisor(instance, env, probe.list_gpu_pids), probe)

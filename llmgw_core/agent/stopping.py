@@ -4,7 +4,7 @@ Each step is taken by a tick, from records on disk and the time since boot: a ne
 """
 
 import signal
-from typing import Optional, Sequence
+from typing import AbstractSet, Callable, Optional, Sequence
 
 from llmgw_core.agent.members import Census, describe, identify, send_signal, send_signal_to_group
 from llmgw_core.agent.observation import Engine
@@ -17,18 +17,23 @@ STUCK_AFTER_KILL_S = 20.0
 EMPTY_SCANS_NEEDED = 2
 ORPHAN_GRACE_S = 5.0  # of members whose leader is gone: nobody is left to shut them down in order
 PORT_PATIENCE_S = 5.0
+GPU_PATIENCE_S = 12.0  # for an nvidia-smi that does not answer: then nobody can tell
+
+# Pids that hold GPU memory by a reading begun at most so many seconds ago; None: there is none (yet). Never blocks.
+ListGpuPids = Callable[[float], Optional[AbstractSet[int]]]
 
 
 class Stopper:
     """Carries one engine's stop forward. Holds nothing that the records do not, but for what was sent."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, list_gpu_pids: Optional[ListGpuPids] = None) -> None:
         self._engine = engine
+        self._list_gpu_pids = list_gpu_pids
         self._terms = 0
         self._empty_since: Optional[float] = None
 
     def step(self, now: float, census: Census) -> bool:
-        """One step. True: nothing of the engine is left, and its port is free.
+        """One step. True: nothing of the engine is left, its port is free, its GPUs' memory is back.
 
         Args:
             now: seconds since boot.
@@ -78,17 +83,46 @@ class Stopper:
             return False
         if engine.shim_lives and now < self._empty_since + PORT_PATIENCE_S:
             return False  # it is about to record how the leader ended
+        return self._is_port_free(now) and self._is_memory_back(now - self._empty_since)
+
+    def _is_port_free(self, now: float) -> bool:
+        engine = self._engine
+        since = now if self._empty_since is None else self._empty_since
         port = engine.spec.rank.port if engine.spec else None
         holder = find_listener(port) if port is not None else None
-        if holder is None or now >= self._empty_since + STUCK_AFTER_KILL_S:
+        if holder is None or now >= since + STUCK_AFTER_KILL_S:
             return True  # by then whoever listens is somebody else
-        if now >= self._empty_since + PORT_PATIENCE_S:
+        if now >= since + PORT_PATIENCE_S:
             engine.diagnosis = Diagnosis(
                 "port-held",
                 f"its processes are gone, and port {port} is still held by {holder}",
                 "stop that process, or wait: it may be a stranger that took the port",
             )
         return False
+
+    def _is_memory_back(self, waited_s: float) -> bool:
+        """Whether the driver lists none of its processes any more: it gives memory back after their end, or never."""
+        engine = self._engine
+        gpus = engine.spec.rank.gpus if engine.spec else ()
+        if self._list_gpu_pids is None or not gpus:
+            return True
+        listed = self._list_gpu_pids(waited_s)
+        if listed is None:
+            return waited_s >= GPU_PATIENCE_S
+        holders = sorted(listed & engine.pids_seen)
+        if holders and waited_s >= STUCK_AFTER_KILL_S:
+            engine.state = EngineState.STUCK
+            engine.diagnosis = _tell_held(gpus, holders)
+        return not holders
+
+
+def _tell_held(gpus: Sequence[int], pids: Sequence[int]) -> Diagnosis:
+    return Diagnosis(
+        "gpu-memory-held",
+        f"its processes are gone, and the driver still lists {', '.join(map(str, pids))} on GPU"
+        f" {', '.join(map(str, gpus))}",
+        "wait; if it stays, `nvidia-smi --gpu-reset` with nothing else on that GPU, or a reboot, frees it",
+    )
 
 
 def _tell_stuck(members: Sequence[ProcessStat]) -> Diagnosis:

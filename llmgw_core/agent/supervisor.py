@@ -23,7 +23,7 @@ from llmgw_core.agent.paths import InstancePaths, is_engine_id
 from llmgw_core.agent.preflight import Occupant, find_troubles, to_finding
 from llmgw_core.agent.procfs import ProcessStat
 from llmgw_core.agent.records import IntentRecord, write_record
-from llmgw_core.agent.stopping import ORPHAN_GRACE_S, Stopper
+from llmgw_core.agent.stopping import ORPHAN_GRACE_S, ListGpuPids, Stopper
 from llmgw_core.agent.times import boottime, rfc3339
 from llmgw_core.agent.upkeep import Upkeep
 from llmgw_core.domain.engine import Diagnosis, EngineState, EngineStatus, LogChunk
@@ -43,8 +43,14 @@ DEFAULT_GRACE_S = 30.0
 class Supervisor:
     """All engines of one instance. Blocking; thread-safe by one lock. `close` ends its threads, and no engine."""
 
-    def __init__(self, instance: InstancePaths, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        instance: InstancePaths,
+        env: Mapping[str, str],
+        list_gpu_pids: Optional[ListGpuPids] = None,
+    ) -> None:
         self._instance = instance
+        self._list_gpu_pids = list_gpu_pids
         self._env = dict(env)
         self._lock = threading.RLock()
         self._stoppers: Dict[str, Stopper] = {}
@@ -294,7 +300,7 @@ class Supervisor:
         engine.intent = intent
         engine.was_told_to_stop |= cause == "operator" and engine.leader_lives
         engine.state = EngineState.STOPPING
-        self._stoppers.setdefault(engine.id, Stopper(engine))
+        self._stoppers.setdefault(engine.id, Stopper(engine, self._list_gpu_pids))
 
     def _observe(self, engine: Engine, now: float, census: Census) -> None:
         if engine.state is EngineState.UNKNOWN or engine.is_over:
@@ -361,7 +367,7 @@ class Supervisor:
     def _carry_stop(self, engine: Engine, now: float, census: Census) -> None:
         engine.stop_asking()
         engine.read_progress()
-        stopper = self._stoppers.setdefault(engine.id, Stopper(engine))
+        stopper = self._stoppers.setdefault(engine.id, Stopper(engine, self._list_gpu_pids))
         if engine.state is not EngineState.STUCK:
             engine.state = EngineState.STOPPING
         if stopper.step(now, census):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from llmgw_core.agent.paths import InstancePaths, resolve_instance
 from llmgw_core.agent.procfs import read_all_stats
+from llmgw_core.agent.stopping import ListGpuPids
 from llmgw_core.agent.supervisor import Supervisor
 from llmgw_core.domain.engine import EngineKind, EngineState, EngineStatus
 from llmgw_core.domain.launch import RankPlan
@@ -140,11 +141,11 @@ class Bench:
         """The instance all supervisors of this bench share."""
         return resolve_instance(self.env)
 
-    def supervisor(self) -> Supervisor:
+    def supervisor(self, list_gpu_pids: ListGpuPids | None = None) -> Supervisor:
         """A new supervisor, as a new daemon would have it; the former ones are dropped as if killed."""
         for old in self.supervisors:
             old.close()
-        made = Supervisor(self.instance, self.env)
+        made = Supervisor(self.instance, self.env, list_gpu_pids)
         self.supervisors.append(made)
         return made
 

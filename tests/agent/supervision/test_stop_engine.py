@@ -181,3 +181,60 @@ def test_process_that_outlives_sigkill_makes_it_stuck(
     assert str(status.pid) in stuck.diagnosis.message
     assert supervisor.taken_gpus() == {1: plan.engine_id}
     assert status_of(supervisor, plan.engine_id).state is EngineState.STUCK
+
+
+@pytest.mark.slow
+def test_gpus_stay_taken_until_the_driver_has_given_their_memory_back(bench: Bench) -> None:
+    listed: set[int] = set()
+    supervisor, plan = bench.supervisor(lambda _: frozenset(listed)), bench.plan(gpus=(3,))
+    status = supervisor.launch("k", plan, {})
+    assert status.pid is not None
+    listed.add(status.pid)
+    wait_for_state(supervisor, plan.engine_id, EngineState.READY)
+    supervisor.stop("s", "tiny", None)
+    wait_until(lambda: bool(supervisor.tick()) or bench.processes() == [], "its processes end")
+    for _ in range(5):
+        supervisor.tick()
+    held = (status_of(supervisor, plan.engine_id).state, dict(supervisor.taken_gpus()))
+
+    listed.clear()
+
+    wait_for_state(supervisor, plan.engine_id, EngineState.STOPPED)
+    assert held == (EngineState.STOPPING, {3: plan.engine_id})
+    assert supervisor.taken_gpus() == {}
+
+
+@pytest.mark.slow
+def test_memory_that_never_comes_back_is_told_as_stuck(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "STUCK_AFTER_KILL_S", 1.0)
+    listed: set[int] = set()
+    supervisor, plan = bench.supervisor(lambda _: frozenset(listed)), bench.plan(gpus=(3,))
+    status = supervisor.launch("k", plan, {})
+    assert status.pid is not None
+    listed.add(status.pid)
+    wait_for_state(supervisor, plan.engine_id, EngineState.READY)
+
+    supervisor.stop("s", "tiny", None)
+
+    stuck = wait_for_state(supervisor, plan.engine_id, EngineState.STUCK)
+    assert stuck.diagnosis is not None
+    assert stuck.diagnosis.code == "gpu-memory-held"
+    assert str(status.pid) in stuck.diagnosis.message
+    listed.clear()
+    wait_for_state(supervisor, plan.engine_id, EngineState.STOPPED)
+
+
+@pytest.mark.slow
+def test_a_silent_nvidia_smi_does_not_hold_up_a_stop_for_ever(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "GPU_PATIENCE_S", 0.5)
+    supervisor, plan = bench.supervisor(lambda _: None), bench.plan(gpus=(3,))
+    supervisor.launch("k", plan, {})
+    wait_for_state(supervisor, plan.engine_id, EngineState.READY)
+
+    supervisor.stop("s", "tiny", None)
+
+    wait_for_state(supervisor, plan.engine_id, EngineState.STOPPED)
