@@ -65,13 +65,17 @@ def _take_option(rest: List[str], name: str) -> Optional[str]:
 
 
 def _print_inventory(as_json: bool) -> int:
+    from llmgw_core.agent.early import begin_node_reading
+
+    started = begin_node_reading(os.environ)
+    # Loaded while nvidia-smi runs.
     from llmgw_core.agent.local import read_node_here
     from llmgw_core.agent.summary import summarize_node
     from llmgw_core.domain.wire import dump_json
     from llmgw_core.errors import LlmgwError
 
     try:
-        node = read_node_here(os.environ)
+        node = read_node_here(os.environ, started=started)
     except LlmgwError as error:
         sys.stderr.write(f"llmgw agent: {error}\n")
         return error.exit_code

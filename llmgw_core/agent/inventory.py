@@ -12,6 +12,7 @@ from llmgw_core.agent.probes.infiniband import read_ports
 from llmgw_core.agent.probes.nearness import Nearness
 from llmgw_core.agent.probes.node_health import find_node_health
 from llmgw_core.agent.probes.smi_reader import GpuReading
+from llmgw_core.agent.probes.smi_start import StartedReading
 from llmgw_core.agent.probes.topology import (
     TIMEOUT_S,
     ask_topology,
@@ -158,10 +159,15 @@ def read_node(
     engines: Sequence[EngineStatus] = (),
     owners: Optional[Mapping[int, str]] = None,
     taken: Optional[Mapping[int, str]] = None,
+    started: Optional[StartedReading] = None,
 ) -> Node:
-    """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10."""
+    """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10.
+
+    Args:
+        started: a reading of NVIDIA's GPUs that was begun before, to be ended here.
+    """
     topology = start_topology(env) if is_topology_needed(sysfs_root_of(env)) else None
-    readings = AllGpusReader(env).read()
+    readings = AllGpusReader(env, started=started).read()
     gpus = assess_all_gpus(readings, owners or {}, taken or {})
     # Where nvidia-smi has just been waited for in vain, this one is not waited for again.
     wait_s = 0.0 if readings.nvidia.is_silent else TIMEOUT_S
@@ -182,10 +188,12 @@ def sysfs_root_of(env: Mapping[str, str]) -> str:
 def read_ports_here(
     env: Mapping[str, str], topology: Optional[Mapping[str, Nearness]] = None
 ) -> Tuple[Port, ...]:
-    """The node's ports. With a sysfs of another place, adapters are opened only where LLMGW_DEV_ROOT says so."""
+    """The node's ports. Beside a sysfs of another place, routes are not this machine's, and adapters are opened only
+    where LLMGW_DEV_ROOT says so."""
     is_real = not env.get("LLMGW_SYSFS_ROOT")
     return read_ports(
         sysfs_root_of(env),
+        proc_root="/proc" if is_real else None,
         dev_root=env.get("LLMGW_DEV_ROOT") or ("/dev" if is_real else None),
         topology=topology,
     )

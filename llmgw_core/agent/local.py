@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from llmgw_core.agent.dial import ask, dial
 from llmgw_core.agent.paths import InstancePaths, is_engine_id, resolve_instance
+from llmgw_core.agent.probes.smi_start import StartedReading, begin_reading
 from llmgw_core.domain.engine import Diagnosis, EngineState, EngineStatus
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import WireError, from_jsonable
@@ -44,11 +45,18 @@ def list_engines_here(env: Mapping[str, str]) -> Tuple[EngineStatus, ...]:
     return read_engines_on_disk(instance).engines
 
 
-def read_node_here(env: Mapping[str, str], max_age_s: float = 1.0) -> Node:
-    """This node as a scheduler would see it: the daemon's reading where one runs, else one made now."""
+def read_node_here(
+    env: Mapping[str, str], max_age_s: float = 1.0, started: Optional[StartedReading] = None
+) -> Node:
+    """This node as a scheduler would see it: the daemon's reading where one runs, else one made now.
+
+    Args:
+        started: a reading that was begun because no daemon runs; it is ended here.
+    """
     instance = _find_instance(env)
     if (
-        instance is not None
+        started is None
+        and instance is not None
         and _ask_daemon(instance, "engine.list", {}, ANSWER_TIMEOUT_S) is not None
     ):
         answer = _ask_daemon(instance, "inventory", {"max_age_s": max_age_s}, INVENTORY_TIMEOUT_S)
@@ -56,10 +64,12 @@ def read_node_here(env: Mapping[str, str], max_age_s: float = 1.0) -> Node:
             return from_jsonable(Node, answer, "node")
         except WireError:
             pass  # a daemon of another version: read it ourselves
-    here = EnginesHere() if instance is None else read_engines_on_disk(instance)
+    # nvidia-smi takes its time: meanwhile the rest is loaded, and the engines are looked at.
+    started = started or begin_reading(env)
     from llmgw_core.agent.inventory import read_node
 
-    return read_node(env, here.engines, here.owners, here.taken_gpus)
+    here = EnginesHere() if instance is None else read_engines_on_disk(instance)
+    return read_node(env, here.engines, here.owners, here.taken_gpus, started)
 
 
 def read_engines_on_disk(instance: InstancePaths) -> EnginesHere:

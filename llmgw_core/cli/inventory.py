@@ -4,7 +4,6 @@ This machine alone is read without asyncssh, pydantic or an event loop, and no d
 """
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -154,13 +153,3 @@ def _describe_ports(node: Node) -> str:
     text = " + ".join(f"{count}×{kind}" for kind, count in sorted(counts.items()))
     down = sum(port.state != "ACTIVE" for port in node.ports)
     return text + (f" ({down} not active)" if down else "")
-
-
-def main_agent(*, as_json: bool) -> int:
-    """`llmgw agent inventory`: this node as a scheduler would see it, one element of `nodes`."""
-    from llmgw_core.agent.local import read_node_here
-    from llmgw_core.agent.summary import summarize_node
-
-    node = read_node_here(os.environ)
-    sys.stdout.write((dump_json(node, indent=2) if as_json else summarize_node(node)) + "\n")
-    return 0

@@ -76,7 +76,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         sys.stdout.write(f"{__version__}\n")
         return 0
     if args.verb == "agent":
-        from llmgw_core.cli.inventory import main_agent
+        from llmgw_core.cli.agent import main_agent
 
         return main_agent(as_json=args.json)
     if args.verb == "inventory":

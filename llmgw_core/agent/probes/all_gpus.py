@@ -6,7 +6,8 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.probes.amd import AmdReader, AmdReading, assess_amd_gpus, find_amd_smi
 from llmgw_core.agent.probes.gpus import assess_gpus
-from llmgw_core.agent.probes.smi_reader import GpuReading, SmiReader
+from llmgw_core.agent.probes.smi_reader import TIMEOUT_S, GpuReading, SmiReader
+from llmgw_core.agent.probes.smi_start import StartedReading
 from llmgw_core.domain.hardware import Gpu
 
 
@@ -21,9 +22,14 @@ class Readings:
 class AllGpusReader:
     """Asks all tools there are, at once. One reading at a time."""
 
-    def __init__(self, env: Mapping[str, str], smi_timeout_s: Optional[float] = None) -> None:
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        smi_timeout_s: Optional[float] = None,
+        started: Optional[StartedReading] = None,
+    ) -> None:
         self._env = env
-        self.smi = SmiReader(env) if smi_timeout_s is None else SmiReader(env, smi_timeout_s)
+        self.smi = SmiReader(env, TIMEOUT_S if smi_timeout_s is None else smi_timeout_s, started)
         self._amd = AmdReader(env)
 
     def read(self) -> Readings:

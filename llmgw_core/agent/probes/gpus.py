@@ -28,7 +28,6 @@ from llmgw_core.agent.probes.smi_reader import (
     GpuReading,
     SmiReader,
     find_missing_gpus,
-    find_nvidia_smi,
 )
 from llmgw_core.agent.probes.throttling import parse_throttle_mask
 from llmgw_core.agent.probes.xid_health import collect_xids, find_xid_health
@@ -40,7 +39,6 @@ __all__ = [
     "SmiReader",
     "assess_gpus",
     "find_missing_gpus",
-    "find_nvidia_smi",
     "share_host_memory",
 ]
 

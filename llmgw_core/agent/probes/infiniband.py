@@ -8,7 +8,7 @@ Source: drivers/infiniband/core/sysfs.c, Documentation/ABI/stable/sysfs-class-in
 import errno
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.probes import nearness
 from llmgw_core.agent.probes.files import exists, list_names, read_link_name, read_text, resolve
@@ -27,7 +27,12 @@ from llmgw_core.agent.probes.rdma_text import (
     parse_word,
     roce_mtu_bytes,
 )
-from llmgw_core.agent.probes.routes import Route, find_ipv4_prefix, parse_routes
+from llmgw_core.agent.probes.routes import (
+    Route,
+    find_default_netdevs,
+    find_ipv4_prefix,
+    parse_routes,
+)
 from llmgw_core.agent.probes.uverbs import read_uverbs_names, try_uverbs
 from llmgw_core.domain.fabric import ACTIVE, EMPTY_PKEY, fabric_key, ipv4_of
 from llmgw_core.domain.hardware import Port, PortKind
@@ -50,6 +55,7 @@ class _Machine:
     sysfs: Path
     dev_root: Optional[str]
     routes: Sequence[Route]
+    way_out: FrozenSet[str]  # netdevs of default routes
     gpus: Sequence[Place]
     uverbs: Mapping[str, str]
 
@@ -68,13 +74,14 @@ class _Hca:
 
 def read_ports(
     sysfs_root: str,
-    proc_root: str = "/proc",
+    proc_root: Optional[str] = "/proc",
     dev_root: Optional[str] = None,
     topology: Optional[Mapping[str, Nearness]] = None,
 ) -> Tuple[Port, ...]:
     """Every port of every adapter, in natural order, judged. Empty without adapters. Never fails.
 
     Args:
+        proc_root: where this machine's routes are; None: not told.
         dev_root: where to try whether adapters can be opened, as /dev; None: they are not tried.
         topology: nearest GPUs by adapter, taken where sysfs does not show the PCI tree.
     """
@@ -82,10 +89,12 @@ def read_ports(
     names = list_names(folder)
     if not names:
         return ()
+    routes = read_text(f"{proc_root}/net/route") or "" if proc_root else ""
     machine = _Machine(
         sysfs=Path(sysfs_root),
         dev_root=dev_root,
-        routes=parse_routes(read_text(f"{proc_root}/net/route") or ""),
+        routes=parse_routes(routes),
+        way_out=find_default_netdevs(routes),
         gpus=nearness.read_gpu_places(sysfs_root),
         uverbs=read_uverbs_names(sysfs_root),
     )
@@ -135,8 +144,20 @@ def _read_hca(folder: Path, machine: _Machine) -> _Hca:
         node_type=parse_leading_number(read_text(folder / "node_type")),
         driver=read_link_name(device / "driver"),
         vendor=read_text(device / "vendor"),
-        is_soft=exists(folder / "parent") or "/devices/virtual/" in f"{resolve(folder)}/",
+        is_soft=_is_soft(folder, identity),
         identity=identity,
+    )
+
+
+def _is_soft(folder: Path, identity: Port) -> bool:
+    """Whether no hardware is behind it: rxe and siw name a parent netdev, live under virtual, or have no device."""
+    if exists(folder / "parent") or "/devices/virtual/" in f"{resolve(folder)}/":
+        return True
+    device = folder / "device"
+    return (
+        not (device.is_symlink() or exists(device))
+        and identity.model is None
+        and bool(list_names(folder / "ports"))
     )
 
 
@@ -176,6 +197,7 @@ def _read_port(hca: _Hca, number: int, machine: _Machine) -> Port:
         gid_index=None if gid is None else gid.index,
         gid_type=None if gid is None else gid.kind,
         netdev=netdev,
+        default_route=netdev in machine.way_out,
         pkeys=_read_pkeys(folder),
         unread=unread,
     )
@@ -242,7 +264,13 @@ def _find_fabric(port: Port, routes: Sequence[Route]) -> Optional[str]:
 
 def _classify(hca: _Hca, link_layer: Optional[str]) -> PortKind:
     return classify_port(
-        hca.folder.name, link_layer, hca.node_type, hca.driver, hca.vendor, is_soft=hca.is_soft
+        hca.folder.name,
+        link_layer,
+        hca.node_type,
+        hca.driver,
+        hca.vendor,
+        is_soft=hca.is_soft,
+        board=hca.identity.board,
     )
 
 
@@ -271,16 +299,17 @@ def classify_port(
     vendor: Optional[str],
     *,
     is_soft: bool,
+    board: Optional[str] = None,
 ) -> PortKind:
     """What the port speaks. The link layer alone says InfiniBand for Omni-Path, and Ethernet for iWARP and soft RoCE."""
     if node_type == _RNIC:
         return PortKind.IWARP
     if node_type in _USNIC:
         return PortKind.UNKNOWN
-    is_own = node_type == _UNSPECIFIED and link_layer not in ("InfiniBand", "Ethernet")
+    is_own = node_type == _UNSPECIFIED and link_layer != "InfiniBand"
     if driver == "efa" or is_own or (vendor == _AMAZON and link_layer != "InfiniBand"):
         return PortKind.EFA
-    if driver == "hfi1" or hca.startswith(("hfi1_", "opa")):
+    if driver == "hfi1" or hca.startswith(("hfi1_", "opa")) or "Omni-Path" in (board or ""):
         return PortKind.OMNI_PATH
     if is_soft:
         return PortKind.SOFT_ROCE if link_layer == "Ethernet" else PortKind.UNKNOWN

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-APP_FIELDS: Tuple[str, ...] = ("gpu_uuid", "pid", "process_name", "used_gpu_memory")
+from llmgw_core.agent.probes.smi_fields import APP_FIELDS
 
 _ABSENT = frozenset(
     {

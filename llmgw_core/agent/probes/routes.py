@@ -2,9 +2,10 @@
 
 import re
 import sys
-from typing import List, NamedTuple, Optional, Sequence
+from typing import FrozenSet, List, NamedTuple, Optional, Sequence
 
 _MAX_PREFIX = 32
+_MASK = 7  # its column
 
 
 class Route(NamedTuple):
@@ -29,6 +30,14 @@ def parse_routes(text: str) -> List[Route]:
             netdev, network, mask = match.groups()
             found.append(Route(netdev, _address(network), _address(mask)))
     return found
+
+
+def find_default_netdevs(text: str) -> FrozenSet[str]:
+    """The netdevs of default routes in /proc/net/route: destination and mask are zero."""
+    cells = [line.split() for line in text.splitlines()[1:]]
+    return frozenset(
+        row[0] for row in cells if len(row) > _MASK and row[1] == row[_MASK] == "00000000"
+    )
 
 
 def find_ipv4_prefix(

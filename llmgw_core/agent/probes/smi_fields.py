@@ -25,6 +25,7 @@ CORE_FIELDS: Tuple[str, ...] = (
     "display_active",
     "driver_version",
 )
+APP_FIELDS: Tuple[str, ...] = ("gpu_uuid", "pid", "process_name", "used_gpu_memory")
 # What a row of the second query is told by.
 KEY_FIELDS: Tuple[str, ...] = ("index", "uuid")
 THROTTLE_FIELD = "clocks_throttle_reasons.active"

@@ -14,7 +14,7 @@ from llmgw_core.agent.probes.commands import (
     start_together,
     terminate,
 )
-from llmgw_core.agent.probes.files import exists, find_program
+from llmgw_core.agent.probes.files import exists
 from llmgw_core.agent.probes.kernel_log import KernelLog, KernelLogReading
 from llmgw_core.agent.probes.mig import MigSlice, parse_mig_slices
 from llmgw_core.agent.probes.nvidia_smi import AppRow, GpuRow
@@ -26,6 +26,14 @@ from llmgw_core.agent.probes.processes import (
     is_host_pid_namespace,
     read_processes,
 )
+from llmgw_core.agent.probes.smi_start import (
+    StartedReading,
+    build_first_commands,
+    build_gpu_query,
+    find_nvidia_smi,
+    smi_env,
+    start_reading,
+)
 from llmgw_core.domain.inventory import NodeFault
 
 TIMEOUT_S = 10.0  # eight GPUs without persistence mode took 6 s
@@ -34,7 +42,6 @@ _MAX_ONE_BY_ONE = 16
 _PCI_AGE_S = 30.0
 _RARE_AGE_S = 60.0  # the kernel log, NVLinks
 _CORRUPT_INFOROM_CODE = 14
-_CSV = "--format=csv,noheader,nounits"
 _FABRIC_MANAGER = "nv-fabricmanager"  # 16 characters: the kernel shows 15
 _WSL_LIBRARIES = "/usr/lib/wsl/lib"
 
@@ -69,8 +76,14 @@ class SmiReader:
     One reading costs the time of one nvidia-smi: everything is asked at once. Not thread-safe: one reading at a time.
     """
 
-    def __init__(self, env: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> None:
-        self._env = {**env, "LC_ALL": "C"}
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        timeout_s: float = TIMEOUT_S,
+        started: Optional[StartedReading] = None,
+    ) -> None:
+        self._env = smi_env(env)
+        self._started = started
         self._sysfs_root = env.get("LLMGW_SYSFS_ROOT") or "/sys"
         self.timeout_s = timeout_s
         self._build: Tuple[str, int, int] = ("", 0, 0)  # of the nvidia-smi that the rest is true of
@@ -98,17 +111,15 @@ class SmiReader:
         if self.is_hung:
             return self._give_up(still_runs=True)
         self._notice_other_build(program)
-        started = time.monotonic()
-        deadline = started + self.timeout_s
-        commands = self._list_commands(program)
-        pending = start_together(list(commands.values()), self._env)
+        started = self._take_started(program)
+        deadline = started.at + self.timeout_s
         pci = self._list_pci(is_needed_now=False)
         rare = self._start_rare(program, pci)
-        answers = dict(zip(commands, self._finish(pending, deadline)))
+        answers = dict(zip(started.names, self._finish(started.pending, deadline)))
         self._finish_rare(rare)
         if not answers["core"].timed_out:
             self._ask_otherwise(program, answers, deadline)
-        return self._put_together(program, answers, time.monotonic() - started)
+        return self._put_together(program, answers, time.monotonic() - started.at)
 
     @property
     def is_hung(self) -> bool:
@@ -132,19 +143,23 @@ class SmiReader:
             self._build = build
             self._forget()
 
+    def _take_started(self, program: str) -> StartedReading:
+        """The reading that was begun for this reader, once; else one begun now."""
+        started, self._started = self._started, None
+        if started is not None and started.program == program:
+            return started
+        return start_reading(program, self._list_commands(program), self._env)
+
     def _list_commands(self, program: str) -> "dict[str, List[str]]":
-        apps = f"--query-compute-apps={','.join(nvidia_smi.APP_FIELDS)}"
-        commands = {
-            "core": self._gpu_query(program, self.core),
-            "extra": self._gpu_query(program, self._keys + self.extra),
-            "apps": [program, apps, _CSV],
-        }
+        commands = build_first_commands(program)
+        commands["core"] = build_gpu_query(program, self.core)
+        commands["extra"] = build_gpu_query(program, self._keys + self.extra)
         if not self.extra:
             del commands["extra"]
-        if self._versions is None:
-            commands["version"] = [program, "--version"]
-        if self._known is None:
-            commands["help"] = [program, "--help-query-gpu"]
+        if self._versions is not None:
+            del commands["version"]
+        if self._known is not None:
+            del commands["help"]
         if self._has_mig:
             commands["list"] = [program, "-L"]
         return commands
@@ -153,9 +168,6 @@ class SmiReader:
     def _keys(self) -> Tuple[str, ...]:
         """What a row of the second query is told by: as far as this nvidia-smi knows it."""
         return tuple(name for name in smi_fields.KEY_FIELDS if name in self.core)
-
-    def _gpu_query(self, program: str, fields: Sequence[str]) -> List[str]:
-        return [program, f"--query-gpu={','.join(fields)}", _CSV]
 
     def _ask_otherwise(
         self, program: str, answers: "dict[str, CommandResult]", deadline: float
@@ -170,11 +182,11 @@ class SmiReader:
             self.extra = _narrow(self.extra, answers.get("extra"), known)
             again = {}
             if self.core != asked[0]:
-                again["core"] = self._gpu_query(program, self.core)
+                again["core"] = build_gpu_query(program, self.core)
             if not self.extra:
                 answers.pop("extra", None)
             elif self._keys + self.extra != asked[1]:
-                again["extra"] = self._gpu_query(program, self._keys + self.extra)
+                again["extra"] = build_gpu_query(program, self._keys + self.extra)
             if not again or time.monotonic() >= deadline:
                 break
             answers.update(zip(again, self._run(list(again.values()), deadline)))
@@ -299,7 +311,7 @@ class SmiReader:
         results: List[CommandResult] = []
         fields = self.core + tuple(smi_fields.keep_known(self.extra, known) or self.extra)
         for _ in range(len(fields)):
-            queries = [[*self._gpu_query(program, fields), "-i", bus_id] for bus_id in rest]
+            queries = [[*build_gpu_query(program, fields), "-i", bus_id] for bus_id in rest]
             results = self._run(queries, deadline)
             left = next(
                 (f for f in (_narrow(fields, r, known) for r in results) if f != fields), ()
@@ -324,14 +336,6 @@ class SmiReader:
             self._versions = None  # the driver was replaced: ask again next time
             return driver, None
         return driver or known[0], known[1]
-
-
-def find_nvidia_smi(env: Mapping[str, str]) -> Optional[str]:
-    """The program to ask: LLMGW_NVIDIA_SMI, else the first on PATH; None when there is none."""
-    chosen = env.get("LLMGW_NVIDIA_SMI")
-    if chosen:
-        return chosen if exists(chosen) else None
-    return find_program("nvidia-smi", env)
 
 
 def _parse_rows(

@@ -6,7 +6,7 @@ from typing import Dict, Mapping, Optional
 from llmgw_core.agent.probes.commands import Pending, start_together
 from llmgw_core.agent.probes.files import list_names, read_text
 from llmgw_core.agent.probes.nearness import Nearness, parse_topology, read_gpu_places
-from llmgw_core.agent.probes.smi_reader import find_nvidia_smi
+from llmgw_core.agent.probes.smi_start import find_nvidia_smi
 
 TIMEOUT_S = 5.0
 _MIN_ADAPTERS = 2  # with one there is nothing to choose
