@@ -43,7 +43,7 @@ KEYS = {
     MigInstance: "uuid profile class number available",
     Port: "hca port link_layer kind state physical_state rate_gbps lid gid netdev numa_node pci_bus_id fabric"
     " usable excluded suspect link_width link_speed gid_index gid_type mtu_bytes sm_lid lmc pkeys vf pf_pci_bus_id node_guid"
-    " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread",
+    " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread default_route",
     PortNote: "code reason",
     EngineStatus: "id name engine model served_model_name state ready rank ranks pid gpus url adopted started_at phase"
     " progress exit diagnosis",

@@ -210,3 +210,4 @@ class Port:
     gpu_distance: Optional[str] = None  # to the nearest GPU: "PIX", "PXB", "PHB", "NODE", "SYS"
     nearest_gpus: Tuple[str, ...] = ()  # PCI addresses of the GPUs at that distance
     unread: Tuple[str, ...] = ()  # files that refused: "rate: EINVAL"
+    default_route: bool = False  # its netdev is the way out of the node: management, mostly

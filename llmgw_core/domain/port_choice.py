@@ -54,6 +54,8 @@ def judge_ports(ports: Sequence[Port], kind: Optional[PortKind] = None) -> Tuple
     able = [number for number in range(len(ports)) if number not in notes]
     for place, note in _find_far([ports[number] for number in able]).items():
         suspects.setdefault(able[place], note)
+    for place, note in _find_way_out([ports[number] for number in able]).items():
+        suspects.setdefault(able[place], note)
     return tuple(
         replace(
             port,
@@ -229,3 +231,13 @@ def _find_far(ports: Sequence[Port]) -> Dict[int, PortNote]:
         )
         for number, port in far.items()
     }
+
+
+def _find_way_out(ports: Sequence[Port]) -> Dict[int, PortNote]:
+    """RoCE ports by which the node reaches the world, where others are there for engines alone."""
+    found = {
+        number: PortNote("default-route", f"{port.netdev} carries the default route")
+        for number, port in enumerate(ports)
+        if port.default_route and port.kind is PortKind.ROCE
+    }
+    return found if len(found) < len(ports) else {}

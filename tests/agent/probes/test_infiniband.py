@@ -13,7 +13,7 @@ from llmgw_core.agent.probes import rdma_text
 from llmgw_core.agent.probes.gids import Gid, choose_gid
 from llmgw_core.agent.probes.infiniband import read_ports
 from llmgw_core.agent.probes.nearness import parse_topology
-from llmgw_core.agent.probes.routes import find_ipv4_prefix, parse_routes
+from llmgw_core.agent.probes.routes import find_default_netdevs, find_ipv4_prefix, parse_routes
 from llmgw_core.domain.fabric import ipv4_of
 from llmgw_core.domain.hardware import Port, PortKind
 from tests.support.hardware import NO_GID, FakePort, ib_port, ipv4_gid, roce_port, write_sysfs
@@ -202,6 +202,7 @@ def test_no_text_breaks_a_parser(text: str) -> None:
     rdma_text.parse_word(text)
     rdma_text.parse_leading_number(text)
     parse_routes(f"header\n{text}")
+    find_default_netdevs(f"header\n{text}")
     parse_topology(f"\tGPU0\tNIC0\nGPU0\t X \t{text}\n{text}")
     choose_gid([Gid(0, text, text, text)], is_infiniband=False)
 
@@ -326,3 +327,31 @@ def test_counters_are_never_read(tmp_path: Path) -> None:
     os.mkfifo(folder / "port_rcv_data")
 
     assert len(read_ports(str(tmp_path))) == 1
+
+
+def test_way_out_of_the_node_is_the_default_routes_netdev(tmp_path: Path) -> None:
+    ports = [roce_port("m0", "10.1.0.5", netdev="ens1"), roce_port("m1", "10.2.0.5", netdev="ens2")]
+    for number, port in enumerate(ports):
+        write_sysfs(tmp_path / "sys", [replace(port, pci=f"0000:{number:02x}:00.0")])
+    write(tmp_path, "proc/net/route", ROUTES)
+
+    first, second = read_ports(str(tmp_path / "sys"), str(tmp_path / "proc"))
+
+    assert (first.default_route, second.default_route) == (True, False)
+    assert first.suspect is not None
+    assert (first.suspect.code, first.usable, second.suspect) == ("default-route", True, None)
+
+
+def test_omni_path_is_known_by_its_board_too(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, [ib_port("ibp24s0", driver=None)])
+    write(tmp_path, "class/infiniband/ibp24s0/board_id", "Intel Omni-Path Adapter 100 Series")
+
+    (port,) = read_ports(str(tmp_path))
+
+    assert port.kind is PortKind.OMNI_PATH
+
+
+def test_adapter_without_hardware_is_soft(tmp_path: Path) -> None:
+    (port,) = read_ports(str(write_sysfs(tmp_path, [roce_port("rxe0", pci=None)])))
+
+    assert port.kind is PortKind.SOFT_ROCE
