@@ -14,6 +14,7 @@ def summarize_node(node: Node) -> str:
     ]
     if node.error is not None:
         lines.append(f"  error {node.error.code}: {node.error.message} ({node.error.hint})")
+    lines += [f"  {flag.severity.value} {flag.code}: {flag.message}" for flag in node.health]
     lines += _section("GPUs", [line for gpu in node.gpus for line in _gpu_lines(gpu)])
     lines += _section("RDMA ports", [_port_line(port) for port in node.ports])
     lines += _section("engines", [_engine_line(engine) for engine in node.engines])

@@ -104,6 +104,12 @@ def render_inventory(inventory: Inventory) -> str:
         for node in inventory.nodes
         if node.reachable and node.error is not None
     ]
+    notes += [
+        f"{node.name}: {flag.severity.value} {flag.code}: {clean(flag.message)}"
+        for node in inventory.nodes
+        for flag in node.health
+        if flag.severity is not Severity.INFO
+    ]
     return "\n".join([render_table(header, rows), *notes])
 
 

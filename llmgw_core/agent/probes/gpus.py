@@ -23,12 +23,9 @@ from llmgw_core.agent.probes.gpu_holders import describe_process, find_memory_he
 from llmgw_core.agent.probes.mig import MigSlice, name_slice_class
 from llmgw_core.agent.probes.nvidia_smi import GpuRow
 from llmgw_core.agent.probes.processes import ProcessFacts
+from llmgw_core.agent.probes.smi_census import find_missing_gpus
 from llmgw_core.agent.probes.smi_fields import THROTTLE_FIELD
-from llmgw_core.agent.probes.smi_reader import (
-    GpuReading,
-    SmiReader,
-    find_missing_gpus,
-)
+from llmgw_core.agent.probes.smi_reader import GpuReading, SmiReader
 from llmgw_core.agent.probes.throttling import parse_throttle_mask
 from llmgw_core.agent.probes.xid_health import collect_xids, find_xid_health
 from llmgw_core.domain.findings import Severity
@@ -60,6 +57,7 @@ def assess_gpus(
         known: the GPUs of the last reading that gave any: who is silent or lost now, keeps its identity.
     """
     if reading.is_silent:
+        known = known or _describe_by_driver(reading)
         return tuple(_as_silent(gpu, [explain_silent()], taken) for gpu in known)
     free = _free_indices(reading)
     gpus = [_assess_row(row, reading, owners, taken, free) for row in reading.rows]
@@ -75,6 +73,20 @@ def assess_gpus(
             flags = [explain_lost(bus_id), *_xid_flags(reading, collect_xids(reading.log, bus_id))]
             gpus.append(_as_silent(base, flags, taken))
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+def _describe_by_driver(reading: GpuReading) -> List[Gpu]:
+    """Who the GPUs are by the kernel module alone; numbered by address, as the driver mostly does."""
+    return [
+        Gpu(
+            index=number,
+            uuid=gpu.uuid,
+            name=gpu.name,
+            pci_bus_id=gpu.bus_id,
+            compute_capability=guess_compute_capability(gpu.name),
+        )
+        for number, gpu in enumerate(reading.driver_gpus)
+    ]
 
 
 def _free_indices(reading: GpuReading) -> List[int]:

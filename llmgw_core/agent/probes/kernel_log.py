@@ -49,6 +49,11 @@ class KernelLogReading:
         if kmsg is None or not kmsg[1]:
             self._pending = _start_tools(env, has_kmsg=kmsg is not None)
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether it was read without starting a command."""
+        return self._pending is None
+
     def finish(self) -> KernelLog:
         """The log. Takes at most `TOOLS_TIMEOUT_S`, and a second to end them."""
         results = [] if self._pending is None else self._pending.finish(TOOLS_TIMEOUT_S)

@@ -17,6 +17,9 @@ def find_node_health(reading: GpuReading, gpus: Sequence[Gpu]) -> List[GpuHealth
     if reading.took_s > _SLOW_S and not reading.is_silent:
         message = f"nvidia-smi took {reading.took_s:.0f} s: `nvidia-smi -pm 1` (persistence mode) makes it faster"
         found.append(GpuHealth("smi-slow", Severity.WARNING, message))
+    if not reading.has_details:
+        message = "nvidia-smi gives the GPUs' readings and no more: whether they ask for a reset is not known"
+        found.append(GpuHealth("details-unread", Severity.WARNING, message))
     if reading.is_wsl:
         message = (
             "the driver is Windows': it lists no processes, so memory in use has no owner here"

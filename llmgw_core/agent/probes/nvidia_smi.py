@@ -204,12 +204,12 @@ def parse_lost_gpus(text: str) -> List[Tuple[Optional[int], str]]:
     `… for GPU 0000:0B:00.0: GPU is lost.  Reboot the system to recover this GPU`, wrapped anywhere.
     """
     joined = " ".join(text.split())
-    found = []
+    found: Dict[str, Optional[int]] = {}
     for index, bus_id in _LOST.findall(joined):
         normal = normalize_bus_id(bus_id)
         if normal:
-            found.append((int(index) if index else None, normal))
-    return found
+            found.setdefault(normal, int(index) if index else None)
+    return [(index, bus_id) for bus_id, index in found.items()]
 
 
 def parse_corrupt_inforoms(text: str) -> List[str]:

@@ -14,18 +14,20 @@ from llmgw_core.agent.probes.commands import (
     start_together,
     terminate,
 )
+from llmgw_core.agent.probes.driver_files import DriverGpu, read_driver_gpus, read_loaded_driver
 from llmgw_core.agent.probes.files import exists
-from llmgw_core.agent.probes.kernel_log import KernelLog, KernelLogReading
+from llmgw_core.agent.probes.kernel_log import KernelLog, KernelLogReading, is_simulated
 from llmgw_core.agent.probes.mig import MigSlice, parse_mig_slices
 from llmgw_core.agent.probes.nvidia_smi import AppRow, GpuRow
 from llmgw_core.agent.probes.nvlink import parse_inactive_links
-from llmgw_core.agent.probes.pci import PciCensus, PciGpu, read_pci
+from llmgw_core.agent.probes.pci import PciCensus, read_pci
 from llmgw_core.agent.probes.processes import (
     ProcessFacts,
     has_process_named,
     is_host_pid_namespace,
     read_processes,
 )
+from llmgw_core.agent.probes.smi_census import find_fault
 from llmgw_core.agent.probes.smi_start import (
     StartedReading,
     build_first_commands,
@@ -37,11 +39,13 @@ from llmgw_core.agent.probes.smi_start import (
 from llmgw_core.domain.inventory import NodeFault
 
 TIMEOUT_S = 10.0  # eight GPUs without persistence mode took 6 s
+# What has once been too slow is given more time, since nobody waits for it any more: eight GPUs took 30 s to start.
+_PATIENCE = 4.5
 _ONE_GPU_TIMEOUT_S = 4.0
 _MAX_ONE_BY_ONE = 16
 _PCI_AGE_S = 30.0
 _RARE_AGE_S = 60.0  # the kernel log, NVLinks
-_CORRUPT_INFOROM_CODE = 14
+_JOURNAL_AGE_S = 300.0  # the kernel log where commands have to read it
 _FABRIC_MANAGER = "nv-fabricmanager"  # 16 characters: the kernel shows 15
 _WSL_LIBRARIES = "/usr/lib/wsl/lib"
 
@@ -68,6 +72,10 @@ class GpuReading:
     has_fabric_manager: Optional[bool] = None  # None: cannot be told, or no NVSwitch to manage
     is_wsl: bool = False  # the driver is Windows': it lists no processes
     at: Optional[float] = None  # UTC epoch seconds
+    has_details: bool = (
+        True  # the second query was answered: recovery action, remapping, fabric, MIG
+    )
+    driver_gpus: Tuple[DriverGpu, ...] = ()  # by the kernel module, where nvidia-smi is silent
 
 
 class SmiReader:
@@ -85,6 +93,7 @@ class SmiReader:
         self._env = smi_env(env)
         self._started = started
         self._sysfs_root = env.get("LLMGW_SYSFS_ROOT") or "/sys"
+        self._is_simulated = is_simulated(env)
         self.timeout_s = timeout_s
         self._build: Tuple[str, int, int] = ("", 0, 0)  # of the nvidia-smi that the rest is true of
         self._forget()
@@ -93,6 +102,7 @@ class SmiReader:
         self._log: Optional[KernelLog] = None
         self._links: Mapping[int, int] = {}
         self._rare_until = 0.0  # monotonic
+        self._was_silent = False
         self.left_running: List[subprocess.Popen[bytes]] = []
 
     def _forget(self) -> None:
@@ -112,7 +122,7 @@ class SmiReader:
             return self._give_up(still_runs=True)
         self._notice_other_build(program)
         started = self._take_started(program)
-        deadline = started.at + self.timeout_s
+        deadline = started.at + self.timeout_s * (_PATIENCE if self._was_silent else 1.0)
         pci = self._list_pci(is_needed_now=False)
         rare = self._start_rare(program, pci)
         answers = dict(zip(started.names, self._finish(started.pending, deadline)))
@@ -222,7 +232,10 @@ class SmiReader:
         self._rare_until = time.monotonic() + _RARE_AGE_S
         has_several = pci is not None and len(pci.nvidia) > 1
         links = start_together([[program, "nvlink", "-s"]], self._env) if has_several else None
-        return KernelLogReading(self._env), links
+        log = KernelLogReading(self._env)
+        if not log.is_cheap:
+            self._rare_until = time.monotonic() + _JOURNAL_AGE_S
+        return log, links
 
     def _finish_rare(self, rare: Optional[Tuple[KernelLogReading, Optional[Pending]]]) -> None:
         if rare is None:
@@ -242,10 +255,14 @@ class SmiReader:
         if core.cannot_start:
             return GpuReading(fault=smi_faults.explain_not_started(core.cannot_start))
         rows = _parse_rows(core, self.core)
+        self._was_silent = False
         text, more = core.stdout + core.stderr, answers.get("extra")
+        details: List[GpuRow] = []
         if more is not None and not more.timed_out:
-            text += "\n" + more.stdout + more.stderr if more.code != core.code else ""
-            rows = nvidia_smi.merge_rows(rows, _parse_rows(more, self._keys + self.extra))
+            text += "\n" + more.stdout + more.stderr
+            details = _parse_rows(more, self._keys + self.extra)
+            rows = nvidia_smi.merge_rows(rows, details)
+        has_details = bool(details) or not rows
         lost = nvidia_smi.parse_lost_gpus(text)
         pci = self._list_pci(is_needed_now=bool(lost) or not rows)
         if lost:
@@ -261,7 +278,7 @@ class SmiReader:
             processes=read_processes((app.pid, app.name) for app in app_rows),
             driver_version=driver,
             cuda_version=cuda,
-            fault=_find_fault(core, rows, lost, pci),
+            fault=find_fault(core, rows, lost, pci),
             took_s=took_s,
             slices=tuple(parse_mig_slices(listed.stdout)) if listed is not None else (),
             inactive_links=self._links,
@@ -270,16 +287,19 @@ class SmiReader:
             has_fabric_manager=_find_fabric_manager(pci),
             is_wsl=exists(_WSL_LIBRARIES),
             at=time.time(),
+            has_details=has_details,
         )
 
     def _give_up(self, *, still_runs: bool) -> GpuReading:
+        self._was_silent = True
         driver, cuda = self._versions or (None, None)
         fault = smi_faults.explain_timeout(self.timeout_s, still_runs=still_runs)
         return GpuReading(
-            driver_version=driver,
+            driver_version=driver or (None if self._is_simulated else read_loaded_driver()),
             cuda_version=cuda,
             fault=fault,
             is_silent=True,
+            driver_gpus=() if self._is_simulated else tuple(read_driver_gpus()),
             pci=self._pci,
             log=self._log,
             at=time.time(),
@@ -361,37 +381,3 @@ def _find_fabric_manager(pci: Optional[PciCensus]) -> Optional[bool]:
     if pci is None or not pci.has_nvswitch or not is_host_pid_namespace():
         return None
     return has_process_named(_FABRIC_MANAGER)
-
-
-def find_missing_gpus(
-    rows: Sequence[GpuRow], lost: Sequence[str], pci: Sequence[PciGpu]
-) -> List[str]:
-    """Bus ids of GPUs that are bound to the driver and in no row. Empty where a row has no address to compare."""
-    shown = {nvidia_smi.normalize_bus_id(row.text("pci.bus_id")) for row in rows}
-    if None in shown:
-        return []
-    return [
-        gpu.bus_id
-        for gpu in pci
-        if gpu.has_driver and gpu.bus_id not in shown and gpu.bus_id not in lost
-    ]
-
-
-def _find_fault(
-    gpus: CommandResult,
-    rows: Sequence[GpuRow],
-    lost: Sequence[Tuple[Optional[int], str]],
-    pci: Optional[PciCensus],
-) -> Optional[NodeFault]:
-    """What has to be said of the node as a whole; GPUs that are lost say so themselves."""
-    text = gpus.stdout + gpus.stderr
-    addresses = None if pci is None else [gpu.bus_id for gpu in pci.nvidia]
-    if any(row.is_cut for row in rows):
-        return smi_faults.explain_cut_output()
-    if not rows or (gpus.code not in (0, _CORRUPT_INFOROM_CODE) and not (lost and addresses)):
-        return smi_faults.explain_failure(text, gpus.code, addresses)
-    # A container sees all of the host's PCI, and its own GPUs only.
-    if pci is not None and is_host_pid_namespace():
-        missing = find_missing_gpus(rows, [bus_id for _, bus_id in lost], pci.nvidia)
-        return smi_faults.explain_missing_gpus(missing) if missing else None
-    return None

@@ -44,6 +44,10 @@ def test_six_seconds_are_slow_and_not_dead() -> None:
     assert codes(reading_of(smi_gpu(0), took_s=6.1)) == ["smi-slow"]
 
 
+def test_second_query_without_an_answer_is_told() -> None:
+    assert codes(reading_of(smi_gpu(0), has_details=False)) == ["details-unread"]
+
+
 def test_gpu_the_driver_could_not_start_is_told_from_the_kernel_log() -> None:
     text = "NVRM: GPU 0000:28:00.0: RmInitAdapter failed! (0x24:0xffff:1220)"
     log = KernelLog(parse_kernel_log(text), is_readable=True)
