@@ -76,3 +76,14 @@ class FabricConnectParams:
     port: int
     address: Optional[str] = None
     netdev: Optional[str] = None
+
+
+@dataclass(eq=False, repr=False)
+class FabricPingpongParams:
+    """Which port to try by RDMA; without a peer, wait for one."""
+
+    hca: str
+    port: int
+    gid_index: Optional[int] = None  # None: by LID
+    peer: Optional[str] = None
+    tcp_port: Optional[int] = None  # of the peer

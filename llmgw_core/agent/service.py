@@ -1,15 +1,18 @@
 """What the agent does when asked: each method of docs/agent-protocol.md that needs no connection, as a blocking call."""
 
+import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Type
 
 import llmgw_core
 from llmgw_core.agent.connection_params import BadRequest, NoParams, read_params
+from llmgw_core.agent.fabric_pingpong import PingpongPort, answer_pingpong, call_pingpong
 from llmgw_core.agent.fabric_probe import connect_fabric, listen_fabric
 from llmgw_core.agent.inventory import NodeProbe
 from llmgw_core.agent.params import (
     FabricConnectParams,
     FabricListenParams,
+    FabricPingpongParams,
     ForgetParams,
     InventoryParams,
     LaunchParams,
@@ -57,6 +60,7 @@ class AgentService:
             "fabric.listen": _Method(
                 FabricListenParams, lambda p: listen_fabric(p.token, p.address, p.netdev)
             ),
+            "fabric.pingpong": _Method(FabricPingpongParams, self._pingpong),
             "fabric.connect": _Method(
                 FabricConnectParams,
                 lambda p: connect_fabric(p.token, p.peer, p.port, p.address, p.netdev),
@@ -94,6 +98,12 @@ class AgentService:
         if self.supervisor.is_busy():
             return Tick(changed, live, HURRIED_TICK_S)
         return Tick(changed, live, BUSY_TICK_S if live else IDLE_TICK_S)
+
+    def _pingpong(self, params: FabricPingpongParams) -> Any:
+        port = PingpongPort(params.hca, params.port, params.gid_index)
+        if params.peer is None or params.tcp_port is None:
+            return answer_pingpong(port, os.environ)
+        return call_pingpong(port, params.peer, params.tcp_port, os.environ)
 
     def _forget(self, params: ForgetParams) -> Dict[str, Any]:
         self.supervisor.forget(params.key, params.engine)

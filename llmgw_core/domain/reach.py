@@ -48,7 +48,9 @@ class FabricConnection:
     connected: bool = False  # and it was the listener that was meant
     device_bound: bool = False  # the connection could leave by that netdev alone
     milliseconds: Optional[float] = None
-    error: Optional[str] = None  # the errno's name; "wrong-peer": somebody else listens there
+    error: Optional[str] = (
+        None  # the errno's name; "wrong-peer": somebody else listens; the tool's words
+    )
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,24 @@ class AgentClient:
         }
         return await self._ask(FabricConnection, "fabric.connect", params)
 
+    async def answer_pingpong(self, hca: str, port: int, gid_index: int | None) -> FabricListener:
+        """Let the node wait some seconds for an RDMA ping on a port."""
+        params = {"hca": hca, "port": port, "gid_index": gid_index}
+        return await self._ask(FabricListener, "fabric.pingpong", params)
+
+    async def call_pingpong(
+        self, hca: str, port: int, gid_index: int | None, peer: str, tcp_port: int
+    ) -> FabricConnection:
+        """Let the node ping another one's port by RDMA."""
+        params = {
+            "hca": hca,
+            "port": port,
+            "gid_index": gid_index,
+            "peer": peer,
+            "tcp_port": tcp_port,
+        }
+        return await self._ask(FabricConnection, "fabric.pingpong", params)
+
     async def watch(self, interval_s: float) -> AsyncIterator[Node]:
         """Yield the node as it changes, and now and then unchanged so that its age is known. Only the latest counts.
 
