@@ -22,6 +22,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nodes", metavar="SET", help="nodes by name, e.g. 'gpu[01-16],head'")
     parser.add_argument("--cluster", metavar="FILE", type=Path, help="a cluster.toml")
+    parser.add_argument(
+        "--inventory",
+        metavar="FILE",
+        type=Path,
+        help="look at a saved document of llmgw inventory --json",
+    )
     parser.add_argument("--json", action="store_true", help="print the inventory once, and end")
     parser.add_argument(
         "--read-only", action="store_true", help="look, but launch and stop nothing"
@@ -79,7 +85,11 @@ def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
         from llmgw_core.cli.inventory import run_inventory
 
         return run_inventory(
-            cluster=cluster, nodes=args.nodes, timeout_s=args.timeout, as_json=True
+            cluster=cluster,
+            nodes=args.nodes,
+            timeout_s=args.timeout,
+            as_json=True,
+            saved=args.inventory,
         )
     # Textual draws on stderr: sent to a file, the console would be in there.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
@@ -88,6 +98,8 @@ def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
+    if args.inventory is not None:
+        return asyncio.run(_show_saved(args.inventory))
     return asyncio.run(_show(args, cluster))
 
 
@@ -108,6 +120,24 @@ async def _show(args: argparse.Namespace, cluster: Path | None) -> int:
         )
         await app.run_async()
         return app.return_code or 0
+
+
+async def _show_saved(path: Path) -> int:
+    """Run the console over a saved document."""
+    from llmgw_core.fleet.inventory_file import load_inventory
+    from llmgw_core.fleet.saved_fleet import SavedFleet
+    from llmgw_tui.app import LlmgwApp
+    from llmgw_tui.feed import Feed
+
+    fleet = SavedFleet(load_inventory(path))
+    app = LlmgwApp(
+        Feed(fleet, fleet),
+        f"{path.name} (saved)",
+        read_only=True,
+        colors=not os.environ.get("NO_COLOR"),
+    )
+    await app.run_async()
+    return app.return_code or 0
 
 
 def _cluster_name(args: argparse.Namespace, cluster: Path | None) -> str:
