@@ -123,11 +123,16 @@ def _judge_infiniband(
 ) -> PairVerdict:
     disproofs: list[str] = []
     possible: list[tuple[str, ...]] = []
+    labels = [label(port) for port in second]
+    known: dict[object, str | None] = {}  # ports of one node are mostly alike, and pairs are many
     for ours in first:
-        for theirs in second:
-            disproof = disprove_infiniband(ours, theirs)
+        for theirs, name in zip(second, labels, strict=True):
+            alike = (*_traits(ours), *_traits(theirs))
+            if alike not in known:
+                known[alike] = disprove_infiniband(ours, theirs)
+            disproof = known[alike]
             if disproof is None:
-                possible.append((label(ours), label(theirs)))
+                possible.append((label(ours), name))
             elif disproof not in disproofs:
                 disproofs.append(disproof)
     shared = find_shared_lid(first, second)
@@ -145,6 +150,11 @@ def _judge_infiniband(
     return PairVerdict(
         names, Reach.POSSIBLE, reason, by_label[possible[0][0]].fabric, tuple(possible)
     )
+
+
+def _traits(port: Port) -> tuple[object, ...]:
+    """All that `disprove_infiniband` looks at."""
+    return subnet_prefix(port), port.sm_lid, port.pkeys
 
 
 def disprove_infiniband(ours: Port, theirs: Port) -> str | None:

@@ -82,10 +82,13 @@ def count_gpu_classes(nodes: Iterable[Node]) -> dict[str, int]:
 
 def _override_ports(node: Node, fabric: str | None) -> Ports:
     """A port that is not capable is of no fabric, whatever the node or the operator says."""
-    return tuple(
-        replace(port, fabric=(fabric or port.fabric) if is_capable(port) else None)
-        for port in node.ports
-    )
+    return tuple(_in_fabric(port, fabric or port.fabric) for port in node.ports)
+
+
+def _in_fabric(port: Port, fabric: str | None) -> Port:
+    """The same object where nothing changes, as mostly: this runs at each picture of the fleet."""
+    wanted = fabric if is_capable(port) else None
+    return port if port.fabric == wanted else replace(port, fabric=wanted)
 
 
 def _list_members(

@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.port_choice import choose_kind, judge_ports
@@ -155,3 +157,41 @@ def test_where_most_ports_are_far_from_gpus_none_is_suspect() -> None:
     judged = judge_ports([ib("mlx5_9", gpu_distance="PIX"), *far])
 
     assert [port.suspect for port in judged] == [None] * 4
+
+
+PORTS = st.lists(
+    st.builds(
+        Port,
+        hca=st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_2"]),
+        port=st.integers(1, 2),
+        kind=st.sampled_from(PortKind),
+        state=st.sampled_from(["ACTIVE", "DOWN", "INIT", None]),
+        rate_gbps=st.sampled_from([None, 25.0, 400.0]),
+        sm_lid=st.sampled_from([None, 1, 2]),
+        gid=st.sampled_from([None, IPV4, "fe80:0000:0000:0000:0200:0000:0055:0001", "x"]),
+        gid_type=st.sampled_from([None, "RoCE v2", "IB/RoCE v1"]),
+        netdev=st.sampled_from([None, "ens1"]),
+        pci_bus_id=st.sampled_from([None, "0000:05:00.0", "0000:05:00.1", "0000:05:00.2", "x"]),
+        vf=st.booleans(),
+        pf_pci_bus_id=st.sampled_from([None, "0000:05:00.0"]),
+        gpu_distance=st.sampled_from([None, "PIX", "NODE"]),
+        default_route=st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@given(PORTS)
+def test_every_port_is_usable_or_told_why_not(ports: list[Port]) -> None:
+    judged = judge_ports(ports)
+
+    assert [port.hca for port in judged] == [port.hca for port in ports]
+    assert all(port.usable == (port.excluded is None) for port in judged)
+    assert len({port.kind for port in judged if port.usable}) <= 1
+
+
+@given(PORTS)
+def test_judging_again_changes_nothing(ports: list[Port]) -> None:
+    judged = judge_ports(ports)
+
+    assert judge_ports(judged) == judged
