@@ -35,6 +35,7 @@ def test_begun_reading_is_ended_and_nothing_is_asked_twice(tmp_path: Path) -> No
         "--query-gpu",
         "--query-gpu",
         "--version",
+        "nvlink",
     ]
 
 

@@ -11,7 +11,6 @@ from llmgw_core.agent.probes.commands import (
     CommandResult,
     Pending,
     run_together,
-    start_together,
     terminate,
 )
 from llmgw_core.agent.probes.driver_files import DriverGpu, read_driver_gpus, read_loaded_driver
@@ -34,6 +33,7 @@ from llmgw_core.agent.probes.smi_start import (
     build_gpu_query,
     find_nvidia_smi,
     smi_env,
+    start_links,
     start_reading,
 )
 from llmgw_core.domain.inventory import NodeFault
@@ -45,6 +45,7 @@ _ONE_GPU_TIMEOUT_S = 4.0
 _MAX_ONE_BY_ONE = 16
 _PCI_AGE_S = 30.0
 _RARE_AGE_S = 60.0  # the kernel log, NVLinks
+_RARE_WAIT_S = 1.0  # for NVLinks, once the GPUs have answered
 _JOURNAL_AGE_S = 300.0  # the kernel log where commands have to read it
 _FABRIC_MANAGER = "nv-fabricmanager"  # 16 characters: the kernel shows 15
 _WSL_LIBRARIES = "/usr/lib/wsl/lib"
@@ -124,9 +125,10 @@ class SmiReader:
         started = self._take_started(program)
         deadline = started.at + self.timeout_s * (_PATIENCE if self._was_silent else 1.0)
         pci = self._list_pci(is_needed_now=False)
-        rare = self._start_rare(program, pci)
+        rare = self._start_rare(started, pci)
         answers = dict(zip(started.names, self._finish(started.pending, deadline)))
-        self._finish_rare(rare)
+        # Who has just been waited for in vain is not waited for again.
+        self._finish_rare(rare, 0.0 if answers["core"].timed_out else _RARE_WAIT_S)
         if not answers["core"].timed_out:
             self._ask_otherwise(program, answers, deadline)
         return self._put_together(program, answers, time.monotonic() - started.at)
@@ -224,26 +226,30 @@ class SmiReader:
         return results
 
     def _start_rare(
-        self, program: str, pci: Optional[PciCensus]
+        self, started: StartedReading, pci: Optional[PciCensus]
     ) -> Optional[Tuple[KernelLogReading, Optional[Pending]]]:
         """What changes seldom, under way: the kernel log, and the NVLinks of machines with several GPUs."""
         if time.monotonic() < self._rare_until:
             return None
         self._rare_until = time.monotonic() + _RARE_AGE_S
         has_several = pci is not None and len(pci.nvidia) > 1
-        links = start_together([[program, "nvlink", "-s"]], self._env) if has_several else None
+        links = started.links
+        if links is None and has_several:
+            links = start_links(started.program, self._env)
         log = KernelLogReading(self._env)
         if not log.is_cheap:
             self._rare_until = time.monotonic() + _JOURNAL_AGE_S
         return log, links
 
-    def _finish_rare(self, rare: Optional[Tuple[KernelLogReading, Optional[Pending]]]) -> None:
+    def _finish_rare(
+        self, rare: Optional[Tuple[KernelLogReading, Optional[Pending]]], wait_s: float
+    ) -> None:
         if rare is None:
             return
         reading, links = rare
         self._log = reading.finish()
         if links is not None:
-            (answer,) = self._note_left(links.finish(1.0))
+            (answer,) = self._note_left(links.finish(wait_s))
             self._links = parse_inactive_links(answer.stdout) if answer.code == 0 else {}
 
     def _put_together(

@@ -20,6 +20,7 @@ class StartedReading(NamedTuple):
     names: Sequence[str]  # what each is, in the order of start
     pending: Pending
     at: float  # monotonic
+    links: Optional[Pending] = None  # the question for NVLinks, which nothing has to wait for
 
 
 def find_nvidia_smi(env: Mapping[str, str]) -> Optional[str]:
@@ -64,7 +65,13 @@ def begin_reading(env: Mapping[str, str]) -> Optional[StartedReading]:
     program = find_nvidia_smi(env)
     if program is None:
         return None
-    return start_reading(program, build_first_commands(program), smi_env(env))
+    started = start_reading(program, build_first_commands(program), smi_env(env))
+    return started._replace(links=start_links(program, smi_env(env)))
+
+
+def start_links(program: str, env: Mapping[str, str]) -> Pending:
+    """The question for NVLinks under way."""
+    return start_together([[program, "nvlink", "-s"]], env)
 
 
 def smi_env(env: Mapping[str, str]) -> Dict[str, str]:
