@@ -103,7 +103,9 @@ async def _try_link(caller: Side, listener: Side, ours: Port, theirs: Port) -> L
     except LlmgwError as error:
         return LinkProbe(ports, None, error.message)
     if rdma is None:
-        return replace(tcp, ports=ports)
+        is_open = tcp.connected is None
+        more = "; ibv_rc_pingpong is not installed on both nodes" if is_open else ""
+        return LinkProbe(ports, tcp.connected, f"{tcp.detail}{more}")
     # Where TCP passes, what the tool says may be about limits of this user as well as about the fabric.
     return LinkProbe(
         ports, None if tcp.connected else tcp.connected, f"TCP {tcp.detail}; {rdma.error}"

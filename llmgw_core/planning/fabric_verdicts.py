@@ -53,11 +53,13 @@ def judge_pair(
         [port for port in one.ports if is_capable(port)],
         [port for port in other.ports if is_capable(port)],
     )
-    for node, ports in zip((one, other), able, strict=True):
-        if not ports:
-            return PairVerdict(
-                names, *(_explain_silence(node) or (Reach.DIFFERENT, _explain_lack(node)))
-            )
+    bare = [node for node, ports in zip((one, other), able, strict=True) if not ports]
+    lacking = [node for node in bare if not _is_unheard(node)]
+    if lacking:
+        return PairVerdict(names, Reach.DIFFERENT, _explain_lack(lacking[0]))
+    if bare:
+        reason = f"{bare[0].name} has not answered: its ports are not known"
+        return PairVerdict(names, Reach.POSSIBLE, reason)
     found = _judge_by_ports(names, *able)
     if is_proven and found.verdict is Reach.POSSIBLE:
         return PairVerdict(
@@ -75,10 +77,8 @@ def _judge_by_operator(names: tuple[str, str], overrides: Mapping[str, str]) -> 
     return PairVerdict(names, Reach.DIFFERENT, f"cluster.toml puts them on {first} and on {second}")
 
 
-def _explain_silence(node: Node) -> tuple[Reach, str] | None:
-    if node.reachable or node.ports:
-        return None
-    return Reach.POSSIBLE, f"{node.name} has not answered: its ports are not known"
+def _is_unheard(node: Node) -> bool:
+    return not node.reachable and not node.ports
 
 
 def _explain_lack(node: Node) -> str:

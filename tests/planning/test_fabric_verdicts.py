@@ -86,6 +86,12 @@ def test_of_a_silent_node_nothing_is_known() -> None:
     assert found.verdict is Reach.POSSIBLE
 
 
+def test_node_without_adapter_shares_none_with_a_silent_one_either() -> None:
+    found = judge_pair(Node(name="n1", reachable=False), node("n2"))
+
+    assert found.verdict is Reach.DIFFERENT
+
+
 @pytest.mark.parametrize(
     ("fabrics", "verdict"),
     [({"n1": "x", "n2": "x"}, Reach.PROVEN), ({"n1": "x", "n2": "y"}, Reach.DIFFERENT)],
