@@ -196,6 +196,8 @@ def write_nvidia_smi(
     unknown_fields: Sequence[str] = (),
     lost: Sequence[str] = (),
     cuda_version: str | None = "12.4",
+    listed: str = "",
+    knows_help: bool = False,
 ) -> Path:
     """An executable that answers as nvidia-smi would. It may be written anew while it is in use.
 
@@ -204,6 +206,8 @@ def write_nvidia_smi(
         unknown_fields: refused as an older driver does: exit 2 and no row.
         lost: bus ids ("0000:3b:00.0") off the bus: without -i only a message comes, no row.
         cuda_version: of --version; None: it does not know that option.
+        listed: what -L says.
+        knows_help: --help-query-gpu lists the fields of the first GPU that are not unknown.
     """
     state = {
         "gpus": [dict(gpu) for gpu in gpus],
@@ -217,6 +221,8 @@ def write_nvidia_smi(
         "unknown_fields": list(unknown_fields),
         "lost": list(lost),
         "cuda_version": cuda_version,
+        "listed": listed,
+        "knows_help": knows_help,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
@@ -270,6 +276,11 @@ if "--version" in sys.argv:
     driver = state["gpus"][0]["driver_version"] if state["gpus"] else "550.54.15"
     end("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\n"
         "CUDA Version        : %s\n" % (driver, driver[:6], driver, state["cuda_version"]), 0)
+if "-L" in sys.argv:
+    end(state["listed"], 0)
+if "--help-query-gpu" in sys.argv:
+    known = [f for f in state["gpus"][0] if f not in state["unknown_fields"]] if state["knows_help"] else []
+    end("".join('"%s"\nA field.\n\n' % f for f in known), 0)
 wanted = option("-i", "--id")
 gpus = [g for g in state["gpus"] if bus(g["pci.bus_id"]) not in state["lost"]]
 if wanted is not None:

@@ -9,7 +9,7 @@ from llmgw_core.agent.inventory import read_node
 from llmgw_core.agent.probes.commands import MAX_OUTPUT_BYTES, run_together
 from llmgw_core.agent.probes.gpus import SmiReader, assess_gpus
 from llmgw_core.domain.hardware import Gpu
-from tests.support.hardware import smi_app, smi_gpu, write_nvidia_smi, write_sysfs
+from tests.support.hardware import gpu_uuid, smi_app, smi_gpu, write_nvidia_smi, write_sysfs
 
 TIMEOUT_S = 0.5
 
@@ -96,6 +96,44 @@ def test_another_nvidia_smi_is_asked_for_everything_anew(tmp_path: Path) -> None
     (row,) = reader.read().rows
 
     assert row.text("compute_cap") == "9.0"
+
+
+def test_help_narrows_the_second_query_in_one_step(tmp_path: Path) -> None:
+    unknown = ["compute_cap", "fabric.state", "gpu_recovery_action", "fan.speed"]
+    smi = write_nvidia_smi(
+        tmp_path / "smi", [smi_gpu()], unknown_fields=unknown, knows_help=True, delay_s=0.1
+    )
+    reader = reader_of(smi, tmp_path)
+
+    reading = reader.read()
+
+    assert reading.has_details is True
+    assert set(reader.extra).isdisjoint(unknown)
+    assert "addressing_mode" in reader.extra
+
+
+def test_renamed_field_is_read_under_its_new_name(tmp_path: Path) -> None:
+    cells = {**smi_gpu(), "clocks_event_reasons.active": "0x8"}
+    unknown = ["clocks_throttle_reasons.active"]
+    smi = write_nvidia_smi(tmp_path / "smi", [cells], unknown_fields=unknown)
+
+    (gpu,) = read_gpus(reader_of(smi, tmp_path))
+
+    assert gpu.throttle_reasons == ("hw-slowdown",)
+
+
+def test_mig_slices_are_listed_where_the_mode_is_on(tmp_path: Path) -> None:
+    listed = (
+        f"GPU 0: NVIDIA H200 (UUID: {gpu_uuid(0)})\n  MIG 1g.18gb Device  0: (UUID: MIG-11-aa)\n"
+    )
+    cells = smi_gpu(name="NVIDIA H200", total=143771, mig__mode__current="Enabled")
+    smi = write_nvidia_smi(tmp_path / "smi", [cells], listed=listed)
+
+    (gpu,) = read_gpus(reader_of(smi, tmp_path))
+
+    assert [(item.gpu_class, item.uuid) for item in gpu.mig_instances] == [
+        ("h200-mig-1g.18gb", "MIG-11-aa")
+    ]
 
 
 def test_one_lost_gpu_does_not_hide_the_others(tmp_path: Path) -> None:
