@@ -12,6 +12,9 @@ from llmgw_core.domain.hardware import GpuHealth
 
 _MEMORY_FIELDS = ("memory.total", "memory.used", "memory.free")
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+# Of the spare pages and rows a card has; beyond this, operators have it replaced. Source: Azure's node health checks.
+_MOST_RETIRED_PAGES = 61
+_MOST_REMAPPED_ROWS = 512
 _NO_ACTION = ("None", "N/A")
 
 
@@ -144,10 +147,23 @@ def _find_memory_repair(row: GpuRow) -> List[GpuHealth]:
     if row.text("remapped_rows.pending") == "Yes":
         message = "a bad memory row waits to be remapped: reset the GPU when it is idle"
         found.append(_warning("row-remap-pending", message))
+    worn = _describe_wear(row)
+    if worn is not None:
+        found.append(_warning("memory-worn", f"{worn} have been replaced: have the GPU replaced"))
     if row.text("retired_pages.pending") == "Yes":
         message = "a bad memory page waits to be retired: reset the GPU when it is idle"
         found.append(_warning("retired-pages-pending", message))
     return found
+
+
+def _describe_wear(row: GpuRow) -> Optional[str]:
+    """How much of the memory's reserve is used up; None when enough is left, or nothing is known."""
+    pages = [row.whole("retired_pages.sbe"), row.whole("retired_pages.dbe")]
+    retired = sum(count for count in pages if count is not None)
+    remapped = row.whole("remapped_rows.uncorrectable") or 0
+    if retired > _MOST_RETIRED_PAGES:
+        return f"{retired} bad memory pages"
+    return f"{remapped} bad memory rows" if remapped > _MOST_REMAPPED_ROWS else None
 
 
 def _find_fabric(row: GpuRow) -> List[GpuHealth]:

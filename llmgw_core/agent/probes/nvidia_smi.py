@@ -121,6 +121,8 @@ def _lines(text: str) -> List[str]:
 
 def _parse_gpu_row(line: str, fields: Sequence[str], is_sure: bool) -> Optional[GpuRow]:
     cells = line.split(", ")
+    if cells[0].strip() == fields[0]:
+        return None  # a header that was not asked for
     has_index = fields[0] == "index" and cells[0].strip().isdecimal()
     if len(cells) < len(fields):
         if not has_index or len(cells) < _MIN_ROW_CELLS:

@@ -45,6 +45,7 @@ _ONE_GPU_TIMEOUT_S = 4.0
 _MAX_ONE_BY_ONE = 16
 _PCI_AGE_S = 30.0
 _RARE_AGE_S = 60.0  # the kernel log, NVLinks
+_NOT_FOUND_CODE = 127  # a shell's
 _RARE_WAIT_S = 1.0  # for NVLinks, once the GPUs have answered
 _JOURNAL_AGE_S = 300.0  # the kernel log where commands have to read it
 _FABRIC_MANAGER = "nv-fabricmanager"  # 16 characters: the kernel shows 15
@@ -262,6 +263,9 @@ class SmiReader:
             return GpuReading(fault=smi_faults.explain_not_started(core.cannot_start))
         rows = _parse_rows(core, self.core)
         self._was_silent = False
+        if core.code == _NOT_FOUND_CODE and not core.stdout.strip():
+            # A wrapper script without the program behind it: as good as no nvidia-smi.
+            return GpuReading(has_program=False, pci=self._pci, at=time.time())
         text, more = core.stdout + core.stderr, answers.get("extra")
         details: List[GpuRow] = []
         if more is not None and not more.timed_out:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from llmgw_core.agent.probes import nvidia_smi, smi_faults
 from llmgw_core.agent.probes.gpus import GpuReading, assess_gpus
-from llmgw_core.agent.probes.nvidia_smi import APP_FIELDS, parse_gpu_rows
-from llmgw_core.agent.probes.smi_fields import CORE_FIELDS, EXTRA_FIELDS
+from llmgw_core.agent.probes.nvidia_smi import parse_gpu_rows
+from llmgw_core.agent.probes.smi_fields import APP_FIELDS, CORE_FIELDS, EXTRA_FIELDS
 
 FIELDS = CORE_FIELDS + EXTRA_FIELDS
 
@@ -49,6 +49,14 @@ def test_a_line_cut_short_is_kept_without_its_last_cell() -> None:
         (0, "NVIDIA L40S", False),
         (1, None, True),
     ]
+
+
+def test_a_header_that_was_not_asked_for_is_no_row() -> None:
+    text = "index, name, memory.total [MiB]\n0, NVIDIA L40S, 46068 MiB\n"
+
+    (row,) = parse_gpu_rows(text, ("index", "name", "memory.total"))
+
+    assert row.whole("memory.total") == 46068
 
 
 def test_a_comma_too_many_belongs_to_the_name() -> None:

@@ -40,6 +40,15 @@ def test_no_nvidia_smi_is_a_node_without_gpus_and_no_fault(tmp_path: Path) -> No
     assert (node.reachable, node.gpus, node.error) == (True, (), None)
 
 
+def test_wrapper_without_the_program_behind_it_is_no_nvidia_smi(tmp_path: Path) -> None:
+    said = "bash: line 1: nvidia-smi: command not found\n"
+    smi = write_nvidia_smi(tmp_path / "smi", stdout="", stderr=said, rc=127)
+
+    node = read_node({"LLMGW_NVIDIA_SMI": str(smi), "LLMGW_SYSFS_ROOT": str(tmp_path)})
+
+    assert (node.gpus, node.error) == ((), None)
+
+
 def test_nvidia_smi_is_found_on_path(tmp_path: Path) -> None:
     write_nvidia_smi(tmp_path / "bin/nvidia-smi", [smi_gpu()])
 
