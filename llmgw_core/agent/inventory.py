@@ -48,6 +48,8 @@ class NodeProbe:
         self._began_at = float("-inf")  # monotonic, when that reading began
         self._in_flight: Optional[threading.Event] = None
         self._known: Tuple[Gpu, ...] = ()
+        self._judged: Tuple[Gpu, ...] = ()  # by these readings, owners and taken GPUs:
+        self._judged_by: Tuple[Optional[Readings], Dict[int, str], Dict[int, str]] = (None, {}, {})
         self._ports: Tuple[Port, ...] = ()
         self._ports_at: Optional[float] = None
 
@@ -81,7 +83,12 @@ class NodeProbe:
         """The node by the last answer of nvidia-smi, judged by what is known of engines now; arguments as of `read`."""
         with self._lock:
             readings = self._readings
-            gpus = assess_all_gpus(readings, owners or {}, taken_gpus or {}, self._known)
+            facts = (readings, dict(owners or {}), dict(taken_gpus or {}))
+            # Watched every second, and nvidia-smi asked every other: judging twice costs as much as parsing.
+            if facts[0] is not self._judged_by[0] or facts[1:] != self._judged_by[1:]:
+                self._judged = assess_all_gpus(*facts, self._known)
+                self._judged_by = facts
+            gpus = self._judged
             if not readings.nvidia.is_silent:
                 self._known = gpus
         return _build_node(readings.nvidia, gpus, self._read_ports(gpus), engines)

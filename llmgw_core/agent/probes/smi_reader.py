@@ -44,6 +44,7 @@ _PATIENCE = 4.5
 _ONE_GPU_TIMEOUT_S = 4.0
 _MAX_ONE_BY_ONE = 16
 _PCI_AGE_S = 30.0
+_DETAILS_AGE_S = 10.0  # repairs, throttling, MIG mode
 _RARE_AGE_S = 60.0  # the kernel log, NVLinks
 _NOT_FOUND_CODE = 127  # a shell's
 _RARE_WAIT_S = 1.0  # for NVLinks, once the GPUs have answered
@@ -113,6 +114,8 @@ class SmiReader:
         self._known: Optional[FrozenSet[str]] = None  # by its help; None: not asked yet
         self._versions: Optional[Tuple[Optional[str], Optional[str]]] = None  # driver, CUDA
         self._has_mig = False
+        self._details: Optional[CommandResult] = None  # the last answer to the extra query
+        self._details_until = 0.0  # monotonic
 
     def read(self) -> GpuReading:
         """The GPUs now. Never fails; takes at most the timeout and a few seconds, nothing while a hung one lives."""
@@ -132,6 +135,7 @@ class SmiReader:
         self._finish_rare(rare, 0.0 if answers["core"].timed_out else _RARE_WAIT_S)
         if not answers["core"].timed_out:
             self._ask_otherwise(program, answers, deadline)
+            self._keep_details(answers)
         return self._put_together(program, answers, time.monotonic() - started.at)
 
     @property
@@ -167,7 +171,7 @@ class SmiReader:
         commands = build_first_commands(program)
         commands["core"] = build_gpu_query(program, self.core)
         commands["extra"] = build_gpu_query(program, self._keys + self.extra)
-        if not self.extra:
+        if not self.extra or time.monotonic() < self._details_until:
             del commands["extra"]
         if self._versions is not None:
             del commands["version"]
@@ -206,6 +210,14 @@ class SmiReader:
         if not self._has_mig and self._sees_mig(answers):
             self._has_mig = True
             (answers["list"],) = self._run([[program, "-L"]], deadline)
+
+    def _keep_details(self, answers: "dict[str, CommandResult]") -> None:
+        """What wears out slowly is asked seldom, and its last answer taken meanwhile: rows find theirs by uuid."""
+        extra = answers.get("extra")
+        if extra is None and self.extra and self._details is not None:
+            answers["extra"] = self._details
+        elif extra is not None and extra.code == 0:
+            self._details, self._details_until = extra, time.monotonic() + _DETAILS_AGE_S
 
     def _sees_mig(self, answers: "dict[str, CommandResult]") -> bool:
         extra = answers.get("extra")
