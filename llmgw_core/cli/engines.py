@@ -6,7 +6,7 @@ import calendar
 import time
 import uuid
 
-from llmgw_core.cli.inventory import judge_silence, utc_now
+from llmgw_core.cli.inventory_document import judge_silence, utc_now
 from llmgw_core.cli.launch import describe_exit, describe_progress
 from llmgw_core.cli.output import (
     clean,

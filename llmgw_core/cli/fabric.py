@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
-from llmgw_core.cli.inventory import judge_silence
+from llmgw_core.cli.inventory_document import judge_silence
 from llmgw_core.cli.output import clean, print_note, print_result, render_table
 from llmgw_core.cli.session import open_fleet
 from llmgw_core.domain.hardware import Port
