@@ -21,10 +21,13 @@ from llmgw_core.agent.probes.topology import (
     start_topology,
 )
 from llmgw_core.domain.engine import EngineStatus
-from llmgw_core.domain.hardware import Gpu, Port
+from llmgw_core.domain.hardware import Gpu, Host, Port
 from llmgw_core.domain.inventory import Node
 
-MIN_GPU_AGE_S = 2.0  # nvidia-smi is not asked more often, whoever watches
+MIN_GPU_AGE_S = (
+    3.0  # nvidia-smi is not asked more often, whoever watches: starting it costs most of all
+)
+HOST_AGE_S = 5.0  # load and memory
 PORTS_AGE_S = 10.0
 RETRY_SILENT_S = 30.0  # pause after an nvidia-smi that did not answer
 _WAIT_MARGIN_S = 6.0  # ending a hung nvidia-smi, asking GPUs one by one
@@ -50,6 +53,8 @@ class NodeProbe:
         self._known: Tuple[Gpu, ...] = ()
         self._judged: Tuple[Gpu, ...] = ()  # by these readings, owners and taken GPUs:
         self._judged_by: Tuple[Optional[Readings], Dict[int, str], Dict[int, str]] = (None, {}, {})
+        self._host = Host()
+        self._host_at = float("-inf")  # monotonic
         self._ports: Tuple[Port, ...] = ()
         self._ports_at: Optional[float] = None
 
@@ -60,7 +65,7 @@ class NodeProbe:
         taken_gpus: Optional[Mapping[int, str]] = None,
         max_age_s: float = 1.0,
     ) -> Node:
-        """The node now. GPUs are at most max(max_age_s, 2 s) old while nvidia-smi answers, ports 10 s.
+        """The node now. GPUs are at most max(max_age_s, 3 s) old while nvidia-smi answers, ports 10 s.
 
         Args:
             engines: engines of ours, passed on.
@@ -71,7 +76,7 @@ class NodeProbe:
         return self.assess(engines, owners, taken_gpus)
 
     def refresh_gpus(self, max_age_s: float) -> None:
-        """Ask nvidia-smi unless its last answer is at most max(max_age_s, 2 s) old."""
+        """Ask nvidia-smi unless its last answer is at most max(max_age_s, 3 s) old."""
         self._refresh_gpus(max(max_age_s, MIN_GPU_AGE_S))
 
     def assess(
@@ -91,7 +96,9 @@ class NodeProbe:
             gpus = self._judged
             if not readings.nvidia.is_silent:
                 self._known = gpus
-        return _build_node(readings.nvidia, gpus, self._read_ports(gpus), engines)
+        return _build_node(
+            readings.nvidia, gpus, self._read_ports(gpus), engines, self._read_host()
+        )
 
     def list_gpu_pids(self, max_age_s: float) -> Optional[FrozenSet[int]]:
         """Pids that hold memory of NVIDIA GPUs, by a reading begun at most so long ago. Never blocks.
@@ -143,6 +150,13 @@ class NodeProbe:
                 self._in_flight = None
             done.set()
 
+    def _read_host(self) -> Host:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._host_at >= HOST_AGE_S:
+                self._host, self._host_at = read_host(), now
+            return self._host
+
     def _read_ports(self, gpus: Sequence[Gpu]) -> Tuple[Port, ...]:
         with self._lock:
             now = time.monotonic()
@@ -179,7 +193,8 @@ def read_node(
     # Where nvidia-smi has just been waited for in vain, this one is not waited for again.
     wait_s = 0.0 if readings.nvidia.is_silent else TIMEOUT_S
     nearness = {} if topology is None else finish_topology(topology, _bus_ids(gpus), wait_s)
-    return _build_node(readings.nvidia, gpus, read_ports_here(env, nearness), engines)
+    ports = read_ports_here(env, nearness)
+    return _build_node(readings.nvidia, gpus, ports, engines, read_host())
 
 
 def _has_timed_out(reading: GpuReading) -> bool:
@@ -215,9 +230,9 @@ def _build_node(
     gpus: Tuple[Gpu, ...],
     ports: Tuple[Port, ...],
     engines: Sequence[EngineStatus],
+    host: Host,
 ) -> Node:
     name = os.uname().nodename or "localhost"
-    host = read_host()
     gpus = share_host_memory(gpus, host)
     return Node(
         name=name,
