@@ -9,6 +9,9 @@ PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 MAX_FRAME_BYTES = 1 << 20
 MAX_LOG_CHUNK_BYTES = 64 << 10
+GPU_INTERVAL_S = (
+    3.0  # nvidia-smi is asked no more often, whoever watches: starting it costs most of all
+)
 
 # JSON-RPC 2.0's own numbers.
 PARSE_ERROR = -32700

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Awaitable, Callable, Dict, Optional, Set
 
 from llmgw_core.agent.event_log import EventLog
+from llmgw_core.agent.protocol import GPU_INTERVAL_S
 from llmgw_core.agent.rpc import make_notification
 from llmgw_core.domain.wire import to_jsonable
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # not loaded for a daemon's first answer
 
 MIN_INTERVAL_S = 1.0
 MAX_INTERVAL_S = 3600.0
+QUIET_INTERVAL_S = GPU_INTERVAL_S  # while no engine changes there is nothing newer to tell
 HEARTBEAT_S = 5.0  # an unchanged node is told that often, so that a console can tell its age
 
 
@@ -94,8 +96,9 @@ class Sampler:
             watcher.offer(node, has_changed)
 
     async def _rest(self, began: float) -> None:
-        """Until the next reading is due; a change ends it early, but never within the shortest interval."""
-        interval_s = min((watcher.interval_s for watcher in self._watchers), default=MIN_INTERVAL_S)
+        """Until the next reading is due; a change of an engine ends it early, but never within the shortest interval."""
+        wanted_s = min((watcher.interval_s for watcher in self._watchers), default=MIN_INTERVAL_S)
+        interval_s = max(wanted_s, QUIET_INTERVAL_S)
         await asyncio.sleep(max(0.0, MIN_INTERVAL_S - (time.monotonic() - began)))
         left = interval_s - (time.monotonic() - began)
         if left > 0 and self._watchers:

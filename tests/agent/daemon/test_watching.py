@@ -50,6 +50,7 @@ class DaemonStandIn:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MIN_INTERVAL_S", 0.02)
+    monkeypatch.setattr(sampling, "QUIET_INTERVAL_S", 0.02)
     monkeypatch.setattr(sampling, "HEARTBEAT_S", 0.3)
 
 
