@@ -18,7 +18,15 @@ _SECRET_ADVICE = {
     " 127.0.0.1 and let a gateway ask for the key",
 }
 # What the agent or the planner decides; an operator's value would be lost in silence.
-_OWN_ENV = frozenset({"LLMGW_ENGINE", "SPT_NOENV", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
+_OWN_ENV = frozenset(
+    {
+        "LLMGW_ENGINE",
+        "SPT_NOENV",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
+        "HIP_VISIBLE_DEVICES",
+    }
+)
 
 
 def check_request(request: LaunchRequest) -> Tuple[Finding, ...]:

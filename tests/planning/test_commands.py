@@ -2,7 +2,7 @@
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.planning.shell_script import render_script
-from tests.support.plans import codes, four, node, planned, request
+from tests.support.plans import codes, four, gpu, node, planned, request
 
 
 def test_vllm_says_only_what_was_asked_for() -> None:
@@ -119,6 +119,16 @@ def test_cpu_engine_on_a_node_without_gpus_is_told_of_none() -> None:
 
 def test_cpu_engine_on_a_node_with_gpus_sees_none_of_them() -> None:
     assert planned(request(gpu_count=0)).ranks[0].env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_amd_gpus_are_counted_as_their_own_runtime_counts_them() -> None:
+    nvidia = (gpu(0), gpu(1))
+    amd = tuple(gpu(index, "mi300x-192g", vendor="amd") for index in (2, 3))
+
+    env = planned(request(gpus=(3,)), node("n1", *nvidia, *amd)).ranks[0].env
+
+    assert env["HIP_VISIBLE_DEVICES"] == "1"
+    assert not [name for name in env if name.startswith("CUDA")]
 
 
 def test_sglang_on_the_cpu_is_told_so() -> None:

@@ -8,6 +8,7 @@ from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.planning.placement import Placement
 
+_NVIDIA, _AMD = "nvidia", "amd"
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -42,12 +43,29 @@ def build_env(
         env["HF_HUB_OFFLINE"] = "1"
     env.update(own)
     env.update(request.env)
-    if placement.gpus:
-        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in placement.gpus)
-    elif placement.node.gpus:
-        env["CUDA_VISIBLE_DEVICES"] = ""
+    env.update(_choose_devices(placement))
     return env
+
+
+def _choose_devices(placement: Placement) -> Dict[str, str]:
+    makers = {gpu.vendor for gpu in placement.gpus or placement.node.gpus}
+    env: Dict[str, str] = {}
+    if _NVIDIA in makers:
+        if placement.gpus:
+            env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["CUDA_VISIBLE_DEVICES"] = _list_visible(placement, _NVIDIA)
+    if _AMD in makers:
+        env["HIP_VISIBLE_DEVICES"] = _list_visible(placement, _AMD)
+    return env
+
+
+def _list_visible(placement: Placement, vendor: str) -> str:
+    """The chosen GPUs of that maker as its own runtime counts them: from 0, without those of others."""
+    own = sorted(gpu.index for gpu in placement.node.gpus if gpu.vendor == vendor)
+    chosen = [gpu.index for gpu in placement.gpus if gpu.vendor == vendor]
+    if vendor == _NVIDIA:
+        return ",".join(str(index) for index in chosen)  # numbered by nvidia-smi itself
+    return ",".join(str(own.index(index)) for index in chosen)
 
 
 def list_flags(pairs: Sequence[Tuple[str, object]]) -> Tuple[str, ...]:
