@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from llmgw_core.domain.secret_names import is_secret_name
 from llmgw_core.domain.units import natural_key
 from llmgw_core.errors import ConfigError, UsageError
 from llmgw_core.fleet.config import Target
@@ -31,7 +32,6 @@ from llmgw_core.fleet.nodesets import MAX_PORT, parse_nodeset
 _HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY", re.IGNORECASE)
 
 
 def _check_word(value: str) -> str:
@@ -45,7 +45,7 @@ def _check_env(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of an environment variable")
-        if _SECRET_NAME.search(name):
+        if is_secret_name(name):
             raise ValueError(
                 f"{name} looks like a secret, and this table can be seen in process lists; "
                 "a launch takes secrets from your own environment by env_from"
