@@ -7,7 +7,7 @@ last process has ended. With `--pump` it takes over from a shim that was killed:
 Imports little on purpose: there is one shim per engine, at most 6 MB of private memory each.
 """
 
-# ruff: noqa: PTH110, PTH118, PTH123
+# ruff: noqa: PTH110, PTH117, PTH118, PTH120, PTH123
 # pathlib would double the shim's memory.
 from __future__ import annotations
 
@@ -76,6 +76,17 @@ def build_environment(
     env["SPT_NOENV"] = "1"
     env.setdefault("PYTHONUNBUFFERED", "1")
     return env
+
+
+def put_venv_first(base: dict[str, str], program: str) -> dict[str, str]:
+    """The environment with the program's virtual environment first on PATH, as `activate` would have it.
+
+    Engines call by name what is installed beside them: FlashInfer, for one, builds its kernels with `ninja`.
+    """
+    folder = os.path.dirname(program)
+    if os.path.isabs(folder) and os.path.exists(os.path.join(folder, "..", "pyvenv.cfg")):
+        return {**base, "PATH": f"{folder}:{base.get('PATH', os.defpath)}"}
+    return base
 
 
 def _detach(directory: str) -> None:
@@ -191,9 +202,8 @@ def _become_engine(directory: str, spec: dict[str, object], go: int, told: int) 
             os._exit(EXEC_FAILED_CODE)  # the shim died before the record was durable
         rank = spec["rank"]
         assert isinstance(rank, dict)  # noqa: S101 - the supervisor wrote it
-        env = build_environment(
-            dict(os.environ), rank["env"], _read_secrets(directory), rank["engine_id"]
-        )
+        base = put_venv_first(dict(os.environ), rank["argv"][0])
+        env = build_environment(base, rank["env"], _read_secrets(directory), rank["engine_id"])
         cwd = rank.get("cwd") or os.path.join(directory, "work")
         step = f"working directory {cwd}"
         os.chdir(cwd)

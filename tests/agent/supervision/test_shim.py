@@ -10,7 +10,7 @@ import pytest
 
 import llmgw_core
 from llmgw_core.agent.records import RunRecord, read_record
-from llmgw_core.agent.shim import build_environment
+from llmgw_core.agent.shim import build_environment, put_venv_first
 from llmgw_core.domain.engine import EngineState
 from tests.support.engines import TINY_ENGINE, Bench, free_port, wait_until
 
@@ -145,3 +145,16 @@ def find_python39() -> Path | None:
         if done.stdout.strip() == "(3, 9)":
             return candidate
     return None
+
+
+def test_an_engine_of_a_venv_finds_what_is_installed_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").touch()
+    base = {"PATH": "/usr/bin"}
+
+    of_venv = put_venv_first(base, f"{tmp_path}/bin/vllm")
+    of_path = put_venv_first(base, "vllm")
+    of_system = put_venv_first(base, "/usr/bin/python3")
+
+    assert of_venv["PATH"] == f"{tmp_path}/bin:/usr/bin"
+    assert of_path == of_system == base
