@@ -204,6 +204,7 @@ def _format_node(root: Path, node: FakeNode) -> str:
         "LLMGW_STATE_DIR": folder / "state",
         "LLMGW_CACHE_DIR": root / "cache",
         "LLMGW_SYSFS_ROOT": folder / "sys",
+        "LLMGW_KERNEL_LOG": "/dev/null",  # this machine's own says nothing of simulated GPUs
         "LLMGW_NVIDIA_SMI": folder / "gpus/nvidia-smi",
     }
     pairs = ", ".join(f"{name} = {json.dumps(str(value))}" for name, value in env.items())
