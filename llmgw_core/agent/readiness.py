@@ -18,7 +18,6 @@ HEALTH_TIMEOUT_S = {EngineKind.VLLM: 10.0, EngineKind.SGLANG: 25.0}
 MODELS_TIMEOUT_S = 10.0
 TOKEN_TIMEOUT_S = 180.0  # the first request may compile
 MAX_BODY_BYTES = 1 << 20
-MISSES_ALLOWED = 1
 _NOT_HERE = (400, 404, 405, 422, 501)  # this engine does not serve that kind of request
 _UNAUTHORIZED = (401, 403)
 _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - asked, not bound

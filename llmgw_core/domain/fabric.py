@@ -25,18 +25,10 @@ _IPV6_PREFIX = 64
 _GID_GROUPS = 8
 
 
-def is_usable(port: Port) -> bool:
-    """Whether engines on several nodes would exchange tensors over it, as the node alone can tell."""
-    return _speaks(port) and port.excluded is None
-
-
 def is_capable(port: Port) -> bool:
-    """Whether they could, if the node's better ports were of no use."""
-    return _speaks(port) and (port.excluded is None or port.excluded.code in _LESS_PREFERRED)
-
-
-def _speaks(port: Port) -> bool:
-    return port.state == ACTIVE and port.kind in (PortKind.INFINIBAND, PortKind.ROCE)
+    """Whether engines on several nodes could exchange tensors over it, if the node's better ports were of no use."""
+    speaks = port.state == ACTIVE and port.kind in (PortKind.INFINIBAND, PortKind.ROCE)
+    return speaks and (port.excluded is None or port.excluded.code in _LESS_PREFERRED)
 
 
 def fabric_key(port: Port, ipv4_prefix: Optional[int] = None) -> Optional[str]:
