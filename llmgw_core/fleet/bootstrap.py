@@ -81,7 +81,7 @@ async def bootstrap(
         if facts.get("have") is True:
             order = b"run\n"
         else:
-            order = await asyncio.to_thread(_make_upload, bundle, facts.get("lzma") is True)
+            order = await asyncio.to_thread(_make_upload, bundle, facts.get("bz2") is True)
         await talk.send(order, "the agent's upload", UPLOAD_TIMEOUT_S)
         await talk.receive("the agent in place", UPLOAD_TIMEOUT_S)
     except OSError as error:
@@ -91,8 +91,8 @@ async def bootstrap(
     return PrefixedChannel(channel, talk.rest)
 
 
-def _make_upload(bundle: Bundle, has_lzma: bool) -> bytes:
-    data = bundle.data if has_lzma else bundle.plain_data
+def _make_upload(bundle: Bundle, has_bz2: bool) -> bytes:
+    data = bundle.data if has_bz2 else bundle.plain_data
     return f"upload {len(data)} {hashlib.sha256(data).hexdigest()}\n".encode() + data
 
 

@@ -20,9 +20,9 @@ import time
 import zlib
 
 try:
-    import lzma
+    import bz2
 except ImportError:  # a Python built without it
-    lzma = None  # type: ignore[assignment]
+    bz2 = None  # type: ignore[assignment]
 
 FALLBACK = "/var/tmp/llmgw"  # noqa: S108 - private to the user, checked before use
 NAME = re.compile("[0-9a-f]{16}$")
@@ -30,7 +30,7 @@ KEEP = 2
 UNUSED_S = 24 * 3600
 MAX_UPLOAD = 16 << 20
 MAX_LINE = 200
-XZ_MAGIC = b"\xfd7zXZ\0"
+BZ2_MAGIC = b"BZh"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -179,8 +179,8 @@ def unpack(shelf: str, data: bytes, digest: str, nonce: str) -> str:
 
 def read_archive(data: bytes) -> "dict[str, str]":
     """Return path → text."""
-    is_xz = data[:6] == XZ_MAGIC and lzma is not None
-    text = (lzma.decompress(data) if is_xz else zlib.decompress(data)).decode("ascii")
+    is_bz2 = data[:3] == BZ2_MAGIC and bz2 is not None
+    text = (bz2.decompress(data) if is_bz2 else zlib.decompress(data)).decode("ascii")
     return dict(json.loads(text))
 
 
@@ -253,7 +253,7 @@ def place(nonce: str, digest: str) -> str:
         "machine": platform.machine(),
         "hostname": socket.gethostname(),
         "have": target is not None,
-        "lzma": lzma is not None,
+        "bz2": bz2 is not None,
     }
     say(nonce, facts)
     order = read_line()

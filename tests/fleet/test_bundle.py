@@ -41,7 +41,7 @@ def test_same_files_give_the_same_bytes() -> None:
     assert pack_files(turned) == pack_files(files)
 
 
-def test_a_python_without_lzma_gets_the_same_files() -> None:
+def test_a_python_without_bz2_gets_the_same_files() -> None:
     bundle = build_bundle()
 
     assert read_archive(bundle.plain_data) == read_archive(bundle.data)
