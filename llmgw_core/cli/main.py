@@ -103,7 +103,7 @@ async def _run(verb: Verb, args: argparse.Namespace) -> int:
 
 
 def _find_verb(name: str) -> Verb:
-    from llmgw_core.cli import engines, fabric, launch, logs
+    from llmgw_core.cli import diagnose, engines, fabric, launch, logs
 
     verbs: dict[str, Verb] = {
         "fabric": fabric.run_fabric,
@@ -113,6 +113,7 @@ def _find_verb(name: str) -> Verb:
         "stop": engines.run_stop,
         "forget": engines.run_forget,
         "logs": logs.run_logs,
+        "diagnose": diagnose.run_diagnose,
     }
     return verbs[name]
 

@@ -217,6 +217,16 @@ def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         help="last N lines, or all (100)",
     )
     logs.add_argument("--raw", action="store_true", help="the bytes as they were printed")
+    diagnose = verbs.add_parser(
+        "diagnose", parents=[common], help="why an engine died, or is not ready"
+    )
+    diagnose.add_argument("name", nargs="?", help="name or id of the engine")
+    diagnose.add_argument("--node", help="where, when several nodes have one of that name")
+    diagnose.add_argument(
+        "--log", type=_path, metavar="FILE", help="a saved log instead; - is stdin"
+    )
+    diagnose.add_argument("--engine", choices=("vllm", "sglang"), help="whose log FILE is")
+    diagnose.add_argument("--json", action="store_true", help="the document llmgw.diagnosis/1")
     stop = verbs.add_parser("stop", parents=[common], help="stop an engine, leaving nothing behind")
     stop.add_argument("--grace", type=_positive_or_zero, metavar="S", help="before SIGKILL")
     stop.add_argument("--yes", "-y", action="store_true", help="do not ask")
