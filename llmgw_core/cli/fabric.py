@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
+from llmgw_core.cli.fabric_env import print_network_env
 from llmgw_core.cli.inventory_document import judge_silence
 from llmgw_core.cli.output import clean, print_note, print_result, render_table
 from llmgw_core.cli.session import open_fleet
@@ -31,6 +32,8 @@ async def run_fabric(args: argparse.Namespace) -> int:
     Raises:
         UsageError: no such node, or a probe of a saved inventory.
     """
+    if args.env and args.probe:
+        raise UsageError("--env and --probe are two questions", "", "ask them one after the other")
     if args.inventory is not None:
         if args.probe:
             raise UsageError(
@@ -40,6 +43,8 @@ async def run_fabric(args: argparse.Namespace) -> int:
     async with open_fleet(args) as (fleet, snapshot):
         overrides = {item.name: item.fabric for item in fleet.targets if item.fabric}
         nodes = choose_nodes([view.node for view in snapshot.nodes], args.pair)
+        if args.env:
+            return print_network_env(args, nodes, snapshot.fabrics)
         judged: Judged = tuple((pair, ()) for pair in judge_pairs(nodes, overrides))
         if args.probe:
             judged = await probe_pairs(_clients(fleet, nodes), nodes, [pair for pair, _ in judged])
@@ -75,6 +80,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
         targets = select_targets(args.cluster, args.nodes, os.environ)
         overrides = {item.name: item.fabric for item in targets if item.fabric}
     nodes = choose_nodes(inventory.nodes, args.pair)
+    if args.env:
+        return print_network_env(args, nodes, inventory.fabrics)
     judged: Judged = tuple((pair, ()) for pair in judge_pairs(nodes, overrides))
     _print(args, nodes, inventory.fabrics, inventory.islands, judged)
     return judge_silence(nodes)

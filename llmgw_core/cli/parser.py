@@ -90,6 +90,9 @@ def _add_inventory(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
     fabric.add_argument("pair", nargs="*", metavar="NODE", help="two nodes, with their ports")
     fabric.add_argument("--probe", action="store_true", help="try TCP where it is only possible")
+    fabric.add_argument("--env", action="store_true", help="what NCCL must be told on each node")
+    fabric.add_argument("--nccl", metavar="VERSION", help="with --env: NCCL's on the nodes, 2.27.3")
+    fabric.add_argument("--tcp", action="store_true", help="with --env: plain TCP on all nodes")
     fabric.add_argument("--json", action="store_true", help="the document llmgw.fabric/1")
     for reader in (verb, fabric):
         _add_saved(reader)

@@ -109,3 +109,24 @@ def test_saved_inventory_cannot_be_probed(tmp_path: Path) -> None:
     words = run("fabric", "--probe", "--inventory", str(tmp_path / "x"), status=2)
 
     assert "cannot be probed" in words
+
+
+@pytest.mark.slow
+def test_env_of_two_nodes_lists_each_ones_ports_with_reasons(cluster: Path) -> None:
+    text = run("fabric", "n1", "n2", "--env", "--cluster", str(cluster))
+
+    blocks = text.split("\n\n")
+    assert [block.splitlines()[0] for block in blocks[1:]] == ["# n1", "# n2"]
+    assert all("export NCCL_IB_HCA='=mlx5_0:1'" in block for block in blocks[1:])
+
+
+@pytest.mark.slow
+def test_env_of_nodes_without_a_common_fabric_is_refused(cluster: Path) -> None:
+    words = ("fabric", "n1", "n4", "--env", "--json", "--cluster", str(cluster))
+
+    refused = run(*words, status=5)
+    by_name = json.loads(run(*words, "--tcp"))
+
+    assert "no-common-fabric" in refused
+    assert by_name["findings"] == []
+    assert {item["name"] for item in by_name["nodes"]["n4"]} == {"NCCL_IB_DISABLE", "NCCL_NET"}
