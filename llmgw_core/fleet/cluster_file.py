@@ -63,6 +63,7 @@ def _check_not_empty(value: "list[_Nodes]") -> "list[_Nodes]":
 
 
 Word = Annotated[str, AfterValidator(_check_word)]
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*(:[1-9]\d*)?$")]
 PortNumber = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Environment = Annotated[dict[str, str], AfterValidator(_check_env)]
 
@@ -77,6 +78,7 @@ class _Reach(BaseModel):
     python: Word | None = None
     venv: Word | None = None
     fabric: Word | None = None
+    exclude_ports: list[PortName] = []
     identity_file: Word | None = None
     jump: Word | None = None
     env: Environment = {}
@@ -202,6 +204,7 @@ def _to_target(entry: _Reach, defaults: _Reach, name: str, address: str | None) 
         python=entry.python or defaults.python,
         venv=entry.venv or defaults.venv,
         fabric=entry.fabric or defaults.fabric,
+        exclude_ports=tuple(dict.fromkeys((*defaults.exclude_ports, *entry.exclude_ports))),
         identity_file=entry.identity_file or defaults.identity_file,
         jump=entry.jump or defaults.jump,
         env={**defaults.env, **entry.env},

@@ -31,6 +31,7 @@ class Target:
     python: str | None = None  # the node's Python for the agent
     venv: str | None = None  # directory of the engine's virtual environment on the node
     fabric: str | None = None  # what the operator says; wins over what was discovered
+    exclude_ports: tuple[str, ...] = ()  # HCAs, or ports as `mlx5_3:1`, that engines must not use
     identity_file: str | None = None
     jump: str | None = None  # as ssh -J takes it: user@host:port,…
     env: Mapping[str, str] = field(default_factory=dict)  # for the agent; no place for secrets

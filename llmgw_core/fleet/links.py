@@ -15,6 +15,7 @@ from llmgw_core.fleet.bundle import Bundle
 from llmgw_core.fleet.client import AgentClient
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.transport import Transport
+from llmgw_core.planning.port_override import exclude_ports
 
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 60.0
@@ -126,7 +127,10 @@ class NodeLink:
 
     def _take(self, node: Node) -> None:
         """A reading. The node knows itself by its host name; here it has the operator's name."""
-        named = replace(node, name=self.target.name, address=self.target.address)
+        named = exclude_ports(
+            replace(node, name=self.target.name, address=self.target.address),
+            self.target.exclude_ports,
+        )
         self.view = NodeView(named, Contact.CONNECTED, updated_at=self._settings.now())
         self._fault = None
         self._settle()

@@ -135,7 +135,7 @@ def _choose_addressing(
             Severity.ERROR,
             f"{name} RoCE",
             f"NCCL {version} takes one GID index for all ports, and they differ: {seen}",
-            "use NCCL 2.21 or newer, which finds each by itself, or exclude ports",
+            "use NCCL 2.21 or newer, which finds each by itself, or leave ports out by exclude_ports in cluster.toml",
             name,
         )
         return family, (*findings, finding)
@@ -153,7 +153,7 @@ def _choose_family(
     if is_v4 == {True}:
         return (), ()
     what = "some of its RoCE ports have an IPv4 address and some IPv6 alone: NCCL takes one family for all"
-    fix = "give every port an address of one family, or exclude the others"
+    fix = "give every port an address of one family, or leave the others out by exclude_ports in cluster.toml"
     return (), (Finding("gid-family-mixed", Severity.ERROR, f"{name} RoCE", what, fix, name),)
 
 
@@ -217,7 +217,7 @@ def _check_counts(chosen: Mapping[str, Sequence[Port]]) -> list[Finding]:
             Severity.ERROR,
             f"{name} adapters",
             f"{count} ports, and NCCL reads {MAX_ENTRIES} of the list",
-            "exclude some in cluster.toml",
+            "leave some out by exclude_ports in cluster.toml",
             name,
         )
         for name, count in counts.items()

@@ -208,3 +208,24 @@ def test_this_machine_needs_neither_pydantic_nor_clustershell_nor_asyncssh() -> 
     )
 
     assert said.stdout.strip() == "[]"
+
+
+def test_ports_left_out_are_those_of_the_defaults_and_of_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        '[defaults]\nexclude_ports = ["mlx5_9"]\n[[nodes]]\nname = "a"\nexclude_ports = ["mlx5_1:2", "mlx5_9"]\n',
+        "utf-8",
+    )
+
+    (target,) = load_cluster(path)
+
+    assert target.exclude_ports == ("mlx5_9", "mlx5_1:2")
+
+
+@pytest.mark.parametrize("name", ["", "mlx5_0:", "mlx5_0:0", "=mlx5_0", "mlx5_0:1,mlx5_1"])
+def test_what_is_no_port_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(f'[[nodes]]\nname = "a"\nexclude_ports = ["{name}"]\n', "utf-8")
+
+    with pytest.raises(ConfigError, match=r"cluster\.toml:3"):
+        load_cluster(path)
