@@ -1,4 +1,4 @@
-"""`llmgw plan` and `llmgw launch`."""
+"""`llmgw plan`, `llmgw preflight` and `llmgw launch`."""
 
 import argparse
 import asyncio
@@ -10,22 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from llmgw_core.cli.inventory_document import utc_now
 from llmgw_core.cli.output import print_note, print_result, render_finding
 from llmgw_core.cli.session import POLL_S, confirm, open_fleet
 from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
-from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, UsageError
+from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, PlanRefused, UsageError
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.fleet.inventory_file import load_inventory
 from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse, take_secrets
 from llmgw_core.fleet.spec_file import load_request
 from llmgw_core.planning.launch import is_launchable
 from llmgw_core.planning.launch import plan as make_plan
+from llmgw_core.planning.plan_hash import hash_plan, is_hash_of
 from llmgw_core.planning.shell_script import render_script
 
 LAUNCH_SCHEMA = "llmgw.launch/1"
+PREFLIGHT_SCHEMA = "llmgw.preflight/1"
 AWAY_S = (
     120.0  # the node itself calls an engine failed at the deadline; this is for one we cannot hear
 )
@@ -49,7 +52,7 @@ async def run_plan(args: argparse.Namespace) -> int:
             made = await plan_launch(fleet, request, uuid.uuid4().hex)
     renderers: dict[str, Callable[[LaunchPlan], str]] = {
         "text": render_plan,
-        "json": lambda plan: dump_json(plan, indent=2),
+        "json": lambda plan: dump_json({**to_jsonable(plan), "hash": hash_plan(plan)}, indent=2),
         "sh": render_script,
     }
     if args.format != "text":
@@ -58,6 +61,40 @@ async def run_plan(args: argparse.Namespace) -> int:
     if args.format != "sh" or is_launchable(made):
         print_result(renderers[args.format](made))
     return 0 if is_launchable(made) else refuse(made).exit_code
+
+
+async def run_preflight(args: argparse.Namespace) -> int:
+    """Print what stands against a launch, by the nodes' own word too; 5 when something would stop it. Starts nothing."""
+    request = read_request(args)
+    async with open_fleet(args) as (fleet, _):
+        made = await plan_launch(fleet, request, uuid.uuid4().hex)
+    if args.json:
+        document = {
+            "schema": PREFLIGHT_SCHEMA,
+            "checked_at": utc_now(),
+            "launchable": is_launchable(made),
+            "nodes": [rank.node for rank in made.ranks],
+            "plan": hash_plan(made),
+            "findings": to_jsonable(made.findings),
+        }
+        print_result(dump_json(document, indent=2))
+    else:
+        print_result(render_preflight(made))
+    return 0 if is_launchable(made) else refuse(made).exit_code
+
+
+def render_preflight(plan: LaunchPlan) -> str:
+    """Each finding, then the verdict."""
+    lines = [render_finding(finding) for finding in plan.findings]
+    errors = sum(finding.severity is Severity.ERROR for finding in plan.findings)
+    warnings = sum(finding.severity is Severity.WARNING for finding in plan.findings)
+    where = ", ".join(rank.node for rank in plan.ranks) or "no node"
+    if is_launchable(plan):
+        verdict = f"{plan.request.name} can start on {where}: plan {hash_plan(plan)}"
+    else:
+        verdict = f"{plan.request.name} cannot start: {errors} error{'s' * (errors != 1)}"
+    tail = f", {warnings} warning{'s' * (warnings != 1)}" if warnings else ""
+    return "\n".join([*lines, verdict + tail])
 
 
 def _plan_on_file(request: LaunchRequest, path: Path) -> LaunchPlan:
@@ -74,6 +111,8 @@ async def run_launch(args: argparse.Namespace) -> int:
     async with open_fleet(args) as (fleet, _):
         made = await plan_launch(fleet, request, uuid.uuid4().hex)
         _tell_findings(made)
+        if is_launchable(made):
+            _hold_to_review(made, args.plan)
         if is_launchable(made) and not await _is_wanted(made, args):
             print_note("nothing was started")
             return UsageError.exit_code
@@ -87,6 +126,21 @@ async def run_launch(args: argparse.Namespace) -> int:
         if args.wait and not final.ready:
             raise _failed(made.ranks[0], final)
     return 0
+
+
+def _hold_to_review(plan: LaunchPlan, reviewed: str | None) -> None:
+    """Say which plan it is.
+
+    Raises:
+        PlanRefused: it is not the one that was reviewed.
+    """
+    if reviewed is not None and not is_hash_of(reviewed, plan):
+        raise PlanRefused(
+            f"the plan is now {hash_plan(plan)}, and {reviewed} was reviewed",
+            "a node, its free GPUs, a port or the request changed since",
+            "look at it again with llmgw plan, and launch that one",
+        )
+    print_note(f"plan {hash_plan(plan)}")
 
 
 async def _is_wanted(plan: LaunchPlan, args: argparse.Namespace) -> bool:
@@ -163,6 +217,11 @@ def render_plan(plan: LaunchPlan) -> str:
             "env:",
             *(f"  {name}={value}" for name, value in sorted(rank.env.items())),
             *(f"  {name}=(from your environment, not shown)" for name in rank.env_from),
+        ]
+    if plan.ranks:
+        lines += [
+            "",
+            f"plan {hash_plan(plan)}: launch --plan {hash_plan(plan)} runs this and nothing else",
         ]
     return "\n".join(lines).lstrip("\n") or "nothing to run"
 

@@ -69,8 +69,8 @@ def _dispatch(argv: Sequence[str]) -> int:
     parser = build_parser(__version__, words)
     args = parser.parse_args(words)
     if engine_args:
-        if args.verb not in ("plan", "launch"):
-            parser.error(f"-- ARGUMENTS go with plan and launch, not with {args.verb}")
+        if args.verb not in ("plan", "preflight", "launch"):
+            parser.error(f"-- ARGUMENTS go with plan, preflight and launch, not with {args.verb}")
         args.args = [*(args.args or ()), *engine_args]
     if args.verb == "version":
         sys.stdout.write(f"{__version__}\n")
@@ -108,6 +108,7 @@ def _find_verb(name: str) -> Verb:
     verbs: dict[str, Verb] = {
         "fabric": fabric.run_fabric,
         "plan": launch.run_plan,
+        "preflight": launch.run_preflight,
         "launch": launch.run_launch,
         "status": engines.run_status,
         "stop": engines.run_stop,

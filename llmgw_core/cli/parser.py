@@ -120,7 +120,12 @@ def _add_launch(verbs: Verbs, common: argparse.ArgumentParser, words: Sequence[s
     )
     launch.add_argument("--yes", "-y", action="store_true", help="do not ask about warnings")
     launch.add_argument("--json", action="store_true", help="the document llmgw.launch/1")
-    for name, verb in (("plan", plan), ("launch", launch)):
+    launch.add_argument("--plan", metavar="HASH", help="start only the plan that was reviewed")
+    preflight = verbs.add_parser(
+        "preflight", parents=[common], help="what stands against a launch; starts nothing"
+    )
+    preflight.add_argument("--json", action="store_true", help="the document llmgw.preflight/1")
+    for name, verb in (("plan", plan), ("launch", launch), ("preflight", preflight)):
         if words is None or name in words:
             _add_request(verb)
 

@@ -130,3 +130,21 @@ def test_secret_that_is_not_set_is_named(operator: OperatorHere) -> None:
     done = operator.run(*operator.launch_words("chat", "--env-from", "HF_TOKEN"), status=2)
 
     assert b"HF_TOKEN is not set" in done.stderr
+
+
+def test_what_was_reviewed_is_what_is_launched(operator: OperatorHere) -> None:
+    words = operator.launch_words("chat", "--port", str(free_port()))
+    asked = words[words.index("launch") + 1 :]
+
+    made = json.loads(operator.run("plan", "--json", *asked).stdout)
+    checked = json.loads(operator.run("preflight", "--json", *asked).stdout)
+    assert checked["plan"] == made["hash"]
+    assert (checked["launchable"], checked["nodes"]) == (True, [made["ranks"][0]["node"]])
+    assert b"can start on" in operator.run("preflight", *asked).stdout
+
+    refused = operator.run(*words, "--plan", "0123456789ab", status=5).stderr
+    assert made["hash"].encode() in refused
+    assert json.loads(operator.run("status", "--json").stdout)["engines"] == []
+
+    assert made["hash"].encode() in operator.run(*words, "--plan", made["hash"]).stderr
+    assert b"name-taken" in operator.run("preflight", *asked, status=5).stdout
