@@ -1,0 +1,138 @@
+"""One priority band: tenants take turns by deficit round robin on tokens. Pure.
+
+Each turn credits a tenant one quantum times its weight, and it is served while its credit is above zero; a request may
+take it below, into debt. The quantum grows to the largest request seen, so that one turn pays for any request
+and a pop costs the same however many wait. A tenant that goes idle keeps its debt and loses its credit: nobody saves
+up by being away, or sheds a debt by leaving for a moment.
+
+Source: Shreedhar and Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995 (with surplus instead of deficit).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+from llmgw_core.admission.tickets import Ticket
+
+START_QUANTUM_TOKENS = 512
+
+
+class Band:
+    """The waiting requests of one band of one model."""
+
+    def __init__(self, weights: Mapping[str, int], *, by_tokens: bool = True) -> None:
+        """Make an empty band.
+
+        Args:
+            weights: a tenant's share against others, at least 1, which is also that of tenants not named.
+            by_tokens: False: plain turns, one request each (times the weight), whatever they cost.
+        """
+        self._weights = weights
+        self._by_tokens = by_tokens
+        self._quantum = START_QUANTUM_TOKENS if by_tokens else 1
+        self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()  # in order of turn
+        self._parked: dict[str, OrderedDict[Ticket, None]] = {}  # of paused tenants
+        self._paused: set[str] = set()
+        self._credit: dict[str, int] = {}  # of tenants that wait; of others their debt alone
+        self._is_in_turn: str | None = None  # has had this turn's quantum already
+
+    @property
+    def can_pop(self) -> bool:
+        """Whether anybody waits who is not paused."""
+        return bool(self._turns)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._turns.values())) + sum(map(len, self._parked.values()))
+
+    def push(self, ticket: Ticket) -> None:
+        """Let it wait behind its tenant's own. O(1)."""
+        tenant = ticket.tenant
+        home = self._parked if tenant in self._paused else self._turns
+        home.setdefault(tenant, OrderedDict())[ticket] = None
+        self._quantum = max(self._quantum, self._price(ticket.cost_tokens))
+
+    def pop(self) -> Ticket:
+        """Take out the next one. O(1) while debts are below a quantum, as settled ones mostly are.
+
+        Raises:
+            LookupError: nobody waits who is not paused.
+        """
+        while True:
+            tenant = next(iter(self._turns), None)
+            if tenant is None:
+                raise LookupError("nobody waits")
+            if self._is_in_turn != tenant:
+                self._is_in_turn = tenant
+                self._add(tenant, self._quantum * self._weights.get(tenant, 1))
+            if self._credit.get(tenant, 0) > 0:
+                break
+            self._end_turn(tenant)
+        queue = self._turns[tenant]
+        ticket, _ = queue.popitem(last=False)
+        self._add(tenant, -self._price(ticket.cost_tokens))
+        if not queue:
+            self._leave(tenant)
+        elif self._credit.get(tenant, 0) <= 0:
+            self._end_turn(tenant)
+        return ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take out one that waits, wherever it stands. O(1)."""
+        tenant = ticket.tenant
+        home = self._parked if tenant in self._parked else self._turns
+        queue = home[tenant]
+        del queue[ticket]
+        if queue:
+            return
+        if home is self._parked:
+            del self._parked[tenant]
+        else:
+            self._leave(tenant)
+
+    def settle(self, tenant: str, estimate_tokens: int, used_tokens: int) -> None:
+        """Correct what a request was taken for by what it used."""
+        if self._by_tokens:
+            self._quantum = max(self._quantum, used_tokens)
+            self._add(tenant, estimate_tokens - used_tokens)
+            if tenant not in self._turns:
+                self._forget_credit(tenant)
+
+    def pause(self, tenant: str) -> None:
+        """Keep its requests waiting, and serve others meanwhile."""
+        self._paused.add(tenant)
+        queue = self._turns.get(tenant)
+        if queue is not None:
+            self._leave(tenant)
+            self._parked[tenant] = queue
+
+    def resume(self, tenant: str) -> None:
+        """Serve it again, from the end of the turns."""
+        self._paused.discard(tenant)
+        queue = self._parked.pop(tenant, None)
+        if queue is not None:
+            self._turns[tenant] = queue
+
+    def heads(self) -> Iterator[tuple[str, int, Ticket]]:
+        """Each tenant that waits: its name, how many of its requests, the oldest of them."""
+        for home in (self._turns, self._parked):
+            for tenant, queue in home.items():
+                yield tenant, len(queue), next(iter(queue))
+
+    def _price(self, cost_tokens: int) -> int:
+        return max(1, cost_tokens) if self._by_tokens else 1
+
+    def _add(self, tenant: str, tokens: int) -> None:
+        self._credit[tenant] = self._credit.get(tenant, 0) + tokens
+
+    def _end_turn(self, tenant: str) -> None:
+        self._turns.move_to_end(tenant)
+        self._is_in_turn = None
+
+    def _leave(self, tenant: str) -> None:
+        del self._turns[tenant]
+        if self._is_in_turn == tenant:
+            self._is_in_turn = None
+        self._forget_credit(tenant)
+
+    def _forget_credit(self, tenant: str) -> None:
+        if self._credit.get(tenant, 0) >= 0:
+            self._credit.pop(tenant, None)
