@@ -5,6 +5,7 @@ import asyncio
 import calendar
 import time
 import uuid
+from dataclasses import replace
 
 from llmgw_core.cli.inventory_document import judge_silence, utc_now
 from llmgw_core.cli.launch import describe_exit, describe_progress
@@ -28,9 +29,18 @@ KILL_S = 60.0  # after the grace: SIGKILL, the rest of the set, and the node's o
 
 
 async def run_status(args: argparse.Namespace) -> int:
-    """Print every engine of the chosen nodes; 3 when some nodes are silent."""
+    """Print every engine of the chosen nodes, or one; 3 when some nodes are silent.
+
+    Raises:
+        EngineNotFound: there is no engine of that name among the nodes that answered.
+    """
     async with open_fleet(args, needs_answer=False) as (_, snapshot):
         nodes = [view.node for view in snapshot.nodes]
+    if args.name is not None:
+        node_name, engine = find_engine(snapshot, args.name, args.node)
+        nodes = [
+            replace(node, engines=(engine,) if node.name == node_name else ()) for node in nodes
+        ]
     if args.json:
         engines = [
             {"node": node.name, **to_jsonable(engine)} for node in nodes for engine in node.engines

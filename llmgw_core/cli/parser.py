@@ -213,6 +213,8 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
 
 def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     status = verbs.add_parser("status", parents=[common], help="every engine and its state")
+    status.add_argument("name", nargs="?", help="name or id of one engine; else all")
+    status.add_argument("--node", help="where, when several nodes have one of that name")
     status.add_argument("--json", action="store_true", help="the document llmgw.status/1")
     logs = verbs.add_parser("logs", parents=[common], help="an engine's log")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")

@@ -27,6 +27,9 @@ def test_engine_is_launched_watched_read_stopped_and_forgotten(operator: Operato
     status = json.loads(operator.run("status", "--json").stdout)
     (engine,) = status["engines"]
     assert (engine["name"], engine["state"], engine["ready"]) == ("chat", "ready", True)
+    (alone,) = json.loads(operator.run("status", "chat", "--json").stdout)["engines"]
+    assert alone["id"] == engine["id"]
+    operator.run("status", "nobody", status=8)
     raw = operator.run("logs", "chat", "--raw", "-n", "all").stdout
     assert b"\r" in raw
     assert b"not text: \xff\xfe\n" in raw
