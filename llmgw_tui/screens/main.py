@@ -80,6 +80,9 @@ class MainScreen(Screen[None]):
             "X", "stop", "Stop", key_display="X", tooltip="Stop the selected engine; asks first"
         ),
         Binding("l", "logs", "Log", tooltip="Follow the log of the selected engine"),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("escape,backspace", "back", "Back", show=False),
+        Binding("q", "back_or_quit", "Back/quit", tooltip="Back; at the top, quit"),
         Binding("r", "refresh", "Refresh", tooltip="Read all nodes again now"),
         Binding("y", "copy", "Copy", tooltip="Copy the row, the detail, or the log lines seen"),
         Binding(
@@ -89,9 +92,6 @@ class MainScreen(Screen[None]):
             key_display=":",
             tooltip="Commands, nodes and engines by name",
         ),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("escape,backspace", "back", "Back", show=False),
-        Binding("q", "back_or_quit", "Back/quit", tooltip="Back; at the top, quit"),
     ]
     CSS = """
     #error { display: none; background: $surface; }
@@ -206,7 +206,7 @@ class MainScreen(Screen[None]):
     def _select_awaited(self) -> None:
         if self._awaited is not None and self.current == ENGINES_ID:
             view = self.view_of(ENGINES_ID)
-            if view.table.select(self._awaited) or view.table.cursor_key == self._awaited:
+            if view.select(self._awaited):
                 self._awaited = None
 
     def await_engine(self, key: Key) -> None:
@@ -366,7 +366,12 @@ class MainScreen(Screen[None]):
         """Show every key."""
         groups = help_groups(
             self.app.get_key_display,
-            {"Everywhere": type(self), "In a list": Table, "In the log": LogView},
+            {
+                "Everywhere": type(self),
+                "In a list": Table,
+                "List and detail": MasterDetail,
+                "In the log": LogView,
+            },
         )
         self.app.push_screen(HelpScreen(groups))
 
@@ -391,4 +396,4 @@ class MainScreen(Screen[None]):
     def go_to(self, view: str, key: Key) -> None:
         """Open a view with the cursor on this key."""
         self.action_view(IDS.index(view))
-        self.view_of(view).table.select(key)
+        self.view_of(view).select(key)

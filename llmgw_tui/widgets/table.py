@@ -68,6 +68,23 @@ class Table(TonedView, can_focus=True):
         self._widths: tuple[int, ...] = tuple(0 for _ in columns)
         self._key: Key | None = None
         self._place = 0
+        self._mark: tuple[int, str] | None = None  # the column it is sorted by, and its arrow
+
+    def mark_column(self, place: int | None, arrow: str) -> None:
+        """Draw an arrow at the title of the column that the rows are sorted by; None draws none."""
+        self._mark = None if place is None else (place, arrow)
+        self._share()
+        self.refresh()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Its columns, titled with the arrow of the order."""
+        if self._mark is None:
+            return self._columns
+        place, arrow = self._mark
+        column = self._columns[place]
+        marked = column._replace(title=f"{column.title}{arrow}")
+        return (*self._columns[:place], marked, *self._columns[place + 1 :])
 
     @property
     def cursor_key(self) -> Key | None:
@@ -115,8 +132,8 @@ class Table(TonedView, can_focus=True):
 
     def _share(self) -> bool:
         """Give the columns their widths; True when any changed."""
-        wishes = natural_widths(self._columns, self._rows)
-        widths = share_width(self._columns, wishes, self.size.width - 2)
+        wishes = natural_widths(self.columns, self._rows)
+        widths = share_width(self.columns, wishes, self.size.width - 2)
         changed = widths != self._widths
         self._widths = widths
         return changed
@@ -161,7 +178,7 @@ class Table(TonedView, can_focus=True):
         return self.draw(value, base, self.size.width)
 
     def _head(self) -> Line:
-        cells = tuple(line(span(column.title, Tone.DIM)) for column in self._columns)
+        cells = tuple(line(span(column.title, Tone.DIM)) for column in self.columns)
         return self._cells(Row((), cells), chosen=False)
 
     def _cells(self, row: Row, *, chosen: bool) -> Line:

@@ -381,3 +381,32 @@ async def test_y_copies_the_selected_row() -> None:
         await pilot.press("4", "y")
 
         assert app.clipboard.startswith("chat\t● ready\tserving\tgpu1")
+
+
+async def test_a_filter_narrows_the_rows_live_and_escape_brings_all_back() -> None:
+    async with running(FakeFleet(make_engines("abc", "abd", "xyz"))) as (app, pilot):
+        await pilot.press("4", "j", "slash", *"AB")
+        narrowed = screen_text(app)
+        kept = engine_table(app).cursor_key
+        await pilot.press(*" nope")
+        nothing = screen_text(app)
+        await pilot.press("escape")
+        after = (len(engine_table(app).rows), engine_table(app).cursor_key)
+
+    assert "2 of 3" in narrowed
+    assert kept == ("n1", "abd-0badcafe")
+    assert "nothing matches 'AB nope' · Esc clears" in nothing
+    assert after == (3, ("n1", "abd-0badcafe"))
+
+
+async def test_an_order_keeps_the_selection_and_shows_its_arrow() -> None:
+    async with running(FakeFleet(make_engines("n10", "n9", "n1"))) as (app, pilot):
+        await pilot.press("4", "j", "o")
+        rising = ([row.key[1][:-9] for row in engine_table(app).rows], screen_text(app))
+        await pilot.press("O")
+        falling = ([row.key[1][:-9] for row in engine_table(app).rows], screen_text(app))
+        kept = engine_table(app).cursor_key
+
+    assert (rising[0], falling[0]) == (["n1", "n9", "n10"], ["n10", "n9", "n1"])
+    assert ("NAME▲" in rising[1], "NAME▼" in falling[1]) == (True, True)
+    assert kept == ("n1", "n9-0badcafe")
