@@ -317,7 +317,11 @@ class ModelQueue:
             del self._tenant_waiting[ticket.tenant]
 
     def _tally(self, ticket: Ticket) -> _Tally:
-        return self._tallies.setdefault((ticket.band, ticket.tenant), _Tally())
+        key = (ticket.band, ticket.tenant)
+        found = self._tallies.get(key)
+        if found is None:
+            found = self._tallies[key] = _Tally()
+        return found
 
 
 def _is_full(waiting: int, most: int | None) -> bool:
