@@ -33,7 +33,7 @@ def list_segments(directory: str) -> list[tuple[int, str]]:
     return sorted(
         (int(name[:-4]), os.path.join(directory, name))
         for name in names
-        if name.endswith(".seg") and name[:-4].isdigit()
+        if name.endswith(".seg") and name[:-4].isdecimal()
     )
 
 

@@ -33,7 +33,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _width() -> int:
     text = os.environ.get("COLUMNS", "")
-    if text.isdigit() and int(text) > 0:
+    if text.isdecimal() and int(text) > 0:
         return max(int(text), _MIN_WIDTH)
     try:
         return max(os.get_terminal_size(1).columns, _MIN_WIDTH)
@@ -308,7 +308,7 @@ def _positive_or_zero(text: str) -> float:
 def _line_count(text: str) -> int | None:
     if text == "all":
         return None
-    if not text.isdigit():
+    if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number of lines, nor `all`")
     return int(text)
 

@@ -221,7 +221,7 @@ RULES: Tuple[Rule, ...] = (
 def parse_capability(text: Optional[str]) -> Optional[int]:
     """Compute capability × 10 (`8.9` → 89, `12.0` → 120); None when unknown. Compared as numbers: "10.0" > "8.9"."""
     major, dot, minor = (text or "").partition(".")
-    if not dot or not major.isdigit() or not minor.isdigit():
+    if not dot or not major.isdecimal() or not minor.isdecimal():
         return None
     return int(major) * 10 + int(minor)
 

@@ -10,6 +10,7 @@ from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.hardware import GpuHealth
 from llmgw_core.domain.inventory import Node, NodeFault
 from llmgw_core.planning.launch import is_launchable
+from llmgw_core.planning.placement_rules import parse_capability
 from tests.support.plans import codes, engine, four, gpu, node, planned, request
 
 
@@ -220,3 +221,11 @@ def test_node_that_does_not_answer_is_refused_with_its_reason() -> None:
     assert codes(made) == {"node-unreachable": "error"}
     assert "no answer in 10 s" in made.findings[0].what
     assert made.ranks == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8.9", 89), ("12.0", 120), ("8.²", None), ("²", None), ("", None), ("x.y", None)],
+)
+def test_a_capability_that_is_no_number_is_unknown(text: str, value: int | None) -> None:
+    assert parse_capability(text) == value
