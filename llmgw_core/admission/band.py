@@ -1,8 +1,9 @@
 """One priority band: tenants take turns by deficit round robin on tokens. Pure.
 
 Each turn credits a tenant one quantum times its weight, and it is served while its credit is above zero; a request may
-take it below, into debt. The quantum grows to the largest request seen, so that one turn pays for any request
-and a pop costs the same however many wait. A tenant that goes idle keeps its debt and loses its credit: nobody saves
+take it below, into debt, which later turns pay off. The quantum is fixed: were it to follow the largest request, one
+tenant could make everybody's turns as coarse as it likes. Turns in which nobody could be served are skipped by
+arithmetic, so that a pop costs no more after a large request. A tenant that goes idle keeps its debt and loses its credit: nobody saves
 up by being away, or sheds a debt by leaving for a moment.
 
 Source: Shreedhar and Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995 (with surplus instead of deficit).
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from llmgw_core.admission.tickets import Ticket
 
-START_QUANTUM_TOKENS = 512
+QUANTUM_TOKENS = 2048  # about one usual request: more would make a turn coarse, less a pop slow
 
 
 class Band:
@@ -28,7 +29,7 @@ class Band:
         """
         self._weights = weights
         self._by_tokens = by_tokens
-        self._quantum = START_QUANTUM_TOKENS if by_tokens else 1
+        self._quantum = QUANTUM_TOKENS if by_tokens else 1
         self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()  # in order of turn
         self._parked: dict[str, OrderedDict[Ticket, None]] = {}  # of paused tenants
         self._paused: set[str] = set()
@@ -48,24 +49,27 @@ class Band:
         tenant = ticket.tenant
         home = self._parked if tenant in self._paused else self._turns
         home.setdefault(tenant, OrderedDict())[ticket] = None
-        self._quantum = max(self._quantum, self._price(ticket.cost_tokens))
 
     def pop(self) -> Ticket:
-        """Take out the next one. O(1) while debts are below a quantum, as settled ones mostly are.
+        """Take out the next one. Costs nothing for those who wait; at most two rounds of the band's tenants.
 
         Raises:
             LookupError: nobody waits who is not paused.
         """
+        passed = 0  # tenants whose turn it was and who are in debt
         while True:
             tenant = next(iter(self._turns), None)
             if tenant is None:
                 raise LookupError("nobody waits")
             if self._is_in_turn != tenant:
                 self._is_in_turn = tenant
-                self._add(tenant, self._quantum * self._weights.get(tenant, 1))
+                self._add(tenant, self._share_of(tenant))
             if self._credit.get(tenant, 0) > 0:
                 break
             self._end_turn(tenant)
+            passed += 1
+            if passed == len(self._turns):
+                self._skip_rounds()
         queue = self._turns[tenant]
         ticket, _ = queue.popitem(last=False)
         self._add(tenant, -self._price(ticket.cost_tokens))
@@ -91,7 +95,6 @@ class Band:
     def settle(self, tenant: str, estimate_tokens: int, used_tokens: int) -> None:
         """Correct what a request was taken for by what it used."""
         if self._by_tokens:
-            self._quantum = max(self._quantum, used_tokens)
             self._add(tenant, estimate_tokens - used_tokens)
             if tenant not in self._turns:
                 self._forget_credit(tenant)
@@ -122,6 +125,15 @@ class Band:
 
     def _add(self, tenant: str, tokens: int) -> None:
         self._credit[tenant] = self._credit.get(tenant, 0) + tokens
+
+    def _share_of(self, tenant: str) -> int:
+        return self._quantum * self._weights.get(tenant, 1)
+
+    def _skip_rounds(self) -> None:
+        """Everybody is in debt: credit the rounds that would serve nobody, so that the next one serves somebody."""
+        rounds = min(-self._credit[tenant] // self._share_of(tenant) for tenant in self._turns)
+        for tenant in self._turns:
+            self._add(tenant, rounds * self._share_of(tenant))
 
     def _end_turn(self, tenant: str) -> None:
         self._turns.move_to_end(tenant)

@@ -73,13 +73,15 @@ class _Deadlines:
     heap: list[tuple[float, int, Ticket]] = field(default_factory=list)
     numbers: "count[int]" = field(default_factory=count)
 
-    def add(self, ticket: Ticket, waiting: int) -> None:
-        if ticket.deadline is None:
-            return
+    def add(self, ticket: Ticket) -> None:
+        if ticket.deadline is not None:
+            heapq.heappush(self.heap, (ticket.deadline, next(self.numbers), ticket))
+
+    def sweep(self, waiting: int) -> None:
+        """Drop those who wait no more, once they are most of it: so seldom that it costs each a constant."""
         if len(self.heap) > 2 * waiting + _SPARE_DEADLINES:
             self.heap = [item for item in self.heap if item[2].state is TicketState.WAITING]
             heapq.heapify(self.heap)
-        heapq.heappush(self.heap, (ticket.deadline, next(self.numbers), ticket))
 
     def take_due(self, now: float) -> list[Ticket]:
         due = []
@@ -162,7 +164,7 @@ class ModelQueue:
         ticket = Ticket(self.model, number, tenant, cost_tokens, size_bytes, now, deadline)
         self._bands[number].push(ticket)
         self._count_waiting(ticket, 1)
-        self._deadlines.add(ticket, self.waiting)
+        self._deadlines.add(ticket)
         return ticket
 
     def pop(self, now: float) -> Ticket | None:
@@ -176,6 +178,7 @@ class ModelQueue:
         ticket = self._bands[number].pop()
         self._count_waiting(ticket, -1)
         ticket.state = TicketState.RUNNING
+        self._deadlines.sweep(self.waiting)
         self.running += 1
         self.admitted += 1
         self._tally(ticket).running += 1
@@ -196,6 +199,7 @@ class ModelQueue:
         if ticket.state is not TicketState.WAITING:
             return False
         self._drop(ticket, TicketState.CANCELLED)
+        self._deadlines.sweep(self.waiting)
         return True
 
     def release(self, ticket: Ticket, used_tokens: int | None, *, has_failed: bool = False) -> None:
