@@ -41,9 +41,6 @@ class Band:
         """Whether anybody waits who is not paused."""
         return bool(self._turns)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._turns.values())) + sum(map(len, self._parked.values()))
-
     def push(self, ticket: Ticket) -> None:
         """Let it wait behind its tenant's own. O(1)."""
         tenant = ticket.tenant

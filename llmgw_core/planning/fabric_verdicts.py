@@ -6,13 +6,13 @@ prefix, subnet managers sit on low LIDs, and private IP networks are reused on c
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from llmgw_core.domain.fabric import EMPTY_PKEY, is_capable
+from llmgw_core.domain.fabric import is_capable
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.reach import PairVerdict, Reach
 from llmgw_core.domain.units import natural_key
+from llmgw_core.planning.partitions import FULL_MEMBER, read_pkey
 
-_FULL_MEMBER = 0x8000
 _PREFIX_CHARS = 19  # of a GID: four groups
 _MAX_EXCLUDED_TOLD = 3
 
@@ -212,11 +212,11 @@ def share_pkey(first: Sequence[str], second: Sequence[str]) -> bool:
 
     An empty table tells nothing, so it is True.
     """
-    ours, theirs = ([int(key, 16) for key in keys if key != EMPTY_PKEY] for keys in (first, second))
+    ours, theirs = ([key for key in map(read_pkey, keys) if key] for keys in (first, second))
     if not ours or not theirs:
         return True
     return any(
-        (one ^ other) & ~_FULL_MEMBER == 0 and (one | other) & _FULL_MEMBER
+        (one ^ other) & ~FULL_MEMBER == 0 and (one | other) & FULL_MEMBER
         for one in ours
         for other in theirs
     )

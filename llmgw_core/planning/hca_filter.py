@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llmgw_core.domain.hardware import Port
+from llmgw_core.planning.fabric_verdicts import label
 
 MAX_ENTRIES = 32  # NCCL parses no more, and keeps no more devices
 _LEADING_INT = re.compile(r"\s*([+-]?\d+)")
@@ -42,7 +43,7 @@ def parse_hca_filter(text: str) -> HcaFilter:
 
 def format_hca_filter(ports: Iterable[Port]) -> str:
     """The value that selects exactly these ports, whatever others the node has: `=mlx5_0:1,mlx5_1:1`."""
-    return "=" + ",".join(f"{port.hca}:{port.port}" for port in ports)
+    return "=" + ",".join(label(port) for port in ports)
 
 
 def _parse_entry(word: str) -> tuple[str, int | None]:

@@ -7,20 +7,18 @@ to TCP in silence.
 Source: NCCL docs/env.rst; src/transport/net_ib/connect.cc (GID, partition key), src/misc/socket.cc.
 """
 
-import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llmgw_core.domain.fabric import parse_gid
+from llmgw_core.domain.fabric import ipv4_of
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.inventory import Fabric, Node
+from llmgw_core.planning.fabric_verdicts import label
 from llmgw_core.planning.hca_filter import MAX_ENTRIES, format_hca_filter
+from llmgw_core.planning.partitions import find_pkey_indices
 
 CHOOSES_GID_ITSELF = (2, 21)  # NCCL from this version on finds the right GID index
-_FULL_MEMBER = 0x8000
-_KEY = re.compile(r"0x[0-9a-fA-F]{1,4}")
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _choose_addressing(
     nccl: tuple[int, ...] | None,
 ) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
     if ports[0].kind is PortKind.INFINIBAND:
-        return _choose_pkey(name, ports, chosen)
+        return _choose_pkey(name, chosen)
     family, findings = _choose_family(name, ports)
     if nccl is None or nccl[: len(CHOOSES_GID_ITSELF)] >= CHOOSES_GID_ITSELF:
         return family, findings
@@ -129,7 +127,7 @@ def _choose_addressing(
     index = indices.pop() if len(indices) == 1 else None
     version = ".".join(str(part) for part in nccl)
     if index is None:
-        seen = ", ".join(f"{port.hca}:{port.port} at {port.gid_index}" for port in ports)
+        seen = ", ".join(f"{label(port)} at {port.gid_index}" for port in ports)
         finding = Finding(
             "gid-index-differs",
             Severity.ERROR,
@@ -146,7 +144,7 @@ def _choose_addressing(
 def _choose_family(
     name: str, ports: Sequence[Port]
 ) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
-    is_v4 = {_is_mapped_v4(port.gid) for port in ports}
+    is_v4 = {ipv4_of(port.gid) is not None for port in ports}
     if is_v4 == {False}:
         why = "the ports have IPv6 addresses alone, and NCCL looks for IPv4 unless told"
         return (Setting("NCCL_IB_ADDR_FAMILY", "AF_INET6", why),), ()
@@ -157,49 +155,20 @@ def _choose_family(
     return (), (Finding("gid-family-mixed", Severity.ERROR, f"{name} RoCE", what, fix, name),)
 
 
-def _is_mapped_v4(gid: str | None) -> bool:
-    address = parse_gid(gid or "")
-    return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
-
-
 def _choose_pkey(
-    name: str, ports: Sequence[Port], chosen: Mapping[str, Sequence[Port]]
+    name: str, chosen: Mapping[str, Sequence[Port]]
 ) -> tuple[tuple[Setting, ...], tuple[Finding, ...]]:
-    """NCCL takes the key at index 0 unless told; two limited members of a partition do not hear one another."""
-    everyone = [port for others in chosen.values() for port in others]
-    if not all(port.pkeys for port in everyone) or _is_first_key_shared(everyone):
-        return (), ()  # unread keys disprove nothing
-    shared = set.intersection(*(_full_keys(port) for port in everyone))
-    for key in sorted(shared):
-        indices = {_index_of(port, key) for port in ports}
-        if len(indices) == 1:
-            index = indices.pop()
-            why = (
-                f"the first key is limited or not shared; all nodes are full members of 0x{key:04x}"
-            )
-            return (Setting("NCCL_IB_PKEY", str(index), why),) if index else (), ()
-    what = "no partition key at one index of its ports in which every node is a full member"
-    fix = "ask who runs the subnet manager for a shared partition with full membership"
-    return (), (Finding("pkey", Severity.ERROR, f"{name} InfiniBand", what, fix, name),)
-
-
-def _is_first_key_shared(ports: Sequence[Port]) -> bool:
-    first = [_read_key(port.pkeys[0]) for port in ports]
-    is_one_partition = len({key & ~_FULL_MEMBER for key in first}) == 1
-    return is_one_partition and all(key & _FULL_MEMBER for key in first)
-
-
-def _full_keys(port: Port) -> set[int]:
-    return {key for key in map(_read_key, port.pkeys) if key & _FULL_MEMBER}
-
-
-def _index_of(port: Port, key: int) -> int:
-    return [_read_key(text) for text in port.pkeys].index(key)
-
-
-def _read_key(text: str) -> int:
-    """`0xffff` → 65535; what is no key is 0, which no port is a member of."""
-    return int(text, 16) if _KEY.fullmatch(text) else 0
+    """NCCL takes the key at index 0 unless told."""
+    indices = find_pkey_indices(chosen)
+    if indices is None:
+        what = "no partition joins all nodes: each needs its key at one index, at most one node as a limited member"
+        fix = "ask who runs the subnet manager for a shared partition with full membership"
+        return (), (Finding("pkey", Severity.ERROR, f"{name} InfiniBand", what, fix, name),)
+    index = indices[name]
+    why = (
+        "the key at index 0 is not of a partition in which all nodes hear one another; this one is"
+    )
+    return (Setting("NCCL_IB_PKEY", str(index), why),) if index else (), ()
 
 
 def _choose_rails(networks: Sequence[str]) -> tuple[Setting, ...]:

@@ -7,6 +7,7 @@ from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.hardware import GpuHealth, Port, PortNote
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.port_choice import judge_ports
+from llmgw_core.planning.fabric_verdicts import label
 
 BY_OPERATOR = PortNote("operator", "left out by exclude_ports in cluster.toml")
 
@@ -31,7 +32,7 @@ def exclude_ports(node: Node, names: Collection[str]) -> Node:
 
 
 def _names_of(port: Port) -> set[str]:
-    return {port.hca, f"{port.hca}:{port.port}"}
+    return {port.hca, label(port)}
 
 
 def _leave_out(port: Port) -> Port:

@@ -161,6 +161,26 @@ def test_partition_key_is_named_where_the_first_one_does_not_serve(
     assert codes(planned) == found
 
 
+def test_one_limited_member_beside_full_ones_is_heard_and_two_are_not() -> None:
+    full, limited = (replace(ib("mlx5_0"), pkeys=(key,)) for key in ("0xffff", "0x7fff"))
+
+    one = plan_network_env([Node("a", ports=(limited,)), Node("b", ports=(full,))], ())
+    two = plan_network_env([Node(name, ports=(limited,)) for name in "ab"], ())
+
+    assert codes(one) == set()
+    assert "NCCL_IB_PKEY" not in env_of(one)
+    assert codes(two) == {"pkey"}
+
+
+def test_all_nodes_take_the_same_partition_each_at_its_own_index() -> None:
+    ours = replace(ib("mlx5_0"), pkeys=("0x7fff", "0x8001", "0x8002"))
+    theirs = replace(ib("mlx5_0"), pkeys=("0x7fff", "0x8002", "0x0000"))
+
+    planned = plan_network_env(pair((ours,), (theirs,)), ())
+
+    assert (env_of(planned)["NCCL_IB_PKEY"], env_of(planned, "b")["NCCL_IB_PKEY"]) == ("2", "1")
+
+
 def test_rails_are_not_crossed_while_nothing_says_that_they_may_be() -> None:
     ports = (roce("r0"), roce("r1"))
     rails = Fabric("roce", "roce", ("a", "b"), ("10.0.0.0/25", "10.0.0.128/25"))
