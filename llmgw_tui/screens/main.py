@@ -1,70 +1,42 @@
 """The console's one screen: header, numbered views, error line, footer. Posts commands, awaits nothing."""
 
-import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import ContentSwitcher
 
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.messages import (
     LogArrived,
     LogInterrupted,
-    LogWanted,
     RefreshRequested,
     StopRequested,
 )
 from llmgw_tui.present import engines
-from llmgw_tui.present.header import header, tabs
+from llmgw_tui.present.header import header
 from llmgw_tui.present.pick import engine_under
 from llmgw_tui.present.stop import refusal, stop_target
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.screens.following import LogFollower
 from llmgw_tui.screens.help import HelpScreen, help_groups
 from llmgw_tui.screens.launch import LaunchScreen
+from llmgw_tui.screens.pacing import DrawPacer
 from llmgw_tui.screens.stop import StopScreen
 from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, FABRIC, GPUS, IDS, LOG_ID, TITLES
 from llmgw_tui.widgets.key_bar import KeyBar
 from llmgw_tui.widgets.log_panel import LogPanel
 from llmgw_tui.widgets.log_view import LogView
 from llmgw_tui.widgets.master_detail import MasterDetail, ViewSpec
+from llmgw_tui.widgets.tab_bar import TabBar
 from llmgw_tui.widgets.table import Table
 from llmgw_tui.widgets.toned import LineBar
 
 TICK_SECONDS = 1.0  # ages are drawn anew; widgets whose text stays the same are not
-DRAW_REST = 4  # rests this many times as long as the last drawing took
-LOG_DELAY_SECONDS = 0.15  # the cursor rests this long on an engine before its log is read
-
-
-class TabBar(LineBar):
-    """The names of the views; a click on one opens it."""
-
-    def show(self, current: int) -> None:
-        """Bracket the current one."""
-        self.set_line((span(" "), *tabs(TITLES, current)))
-
-    def on_click(self, event: events.Click) -> None:
-        """Open the view under the pointer."""
-        left = 1
-        for place, title in enumerate(TITLES):
-            right = left + len(title) + 5
-            if left <= event.x < right:
-                self.post_message(self.Chosen(place))
-                return
-            left = right
-
-    class Chosen(Message):
-        """A view was clicked."""
-
-        def __init__(self, place: int) -> None:
-            super().__init__()
-            self.place = place
 
 
 class MainScreen(Screen[None]):
@@ -107,20 +79,17 @@ class MainScreen(Screen[None]):
         self._snapshot: FleetSnapshot | None = None
         self._back_to = 0  # the view that `l` came from
         self._awaited: Key | None = None  # an engine just launched: selected once it is listed
-        self._followed: Key | None = None
-        self._log_timer: Timer | None = None
-        self._draw_timer: Timer | None = None
-        self._drawn_at = 0.0
-        self._draw_cost_s = 0.0
+        self._pacer = DrawPacer(self, self._draw)
+        self._follower = LogFollower(LogPanel(id=LOG_ID), self._wanted_log, self._title_of)
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
         yield LineBar(id="header")
-        yield TabBar(id="tabs")
+        yield TabBar(TITLES)
         with ContentSwitcher(initial=CLUSTER.id, id="views"):
             for spec in (CLUSTER, GPUS, FABRIC, self._engines_spec()):
                 yield MasterDetail(spec)
-            yield LogPanel(id=LOG_ID)
+            yield self.log_panel
         yield LineBar(id="error")
         yield KeyBar()
 
@@ -141,7 +110,7 @@ class MainScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Draw the empty picture at once; ages tick from here on."""
-        self.set_interval(TICK_SECONDS, self._redraw_soon)
+        self.set_interval(TICK_SECONDS, self._pacer.draw_soon)
         self.redraw()
         self.log_panel.show_status()
         self.view_of(CLUSTER.id).focus_list()
@@ -149,7 +118,7 @@ class MainScreen(Screen[None]):
     @property
     def log_panel(self) -> LogPanel:
         """The log view."""
-        return self.query_one(LogPanel)
+        return self._follower.panel
 
     @property
     def current(self) -> str:
@@ -164,7 +133,7 @@ class MainScreen(Screen[None]):
     @property
     def is_drawn(self) -> bool:
         """Whether the latest picture is on the screen, and no drawing waits."""
-        return self._snapshot is not None and self._draw_timer is None
+        return self._snapshot is not None and self._pacer.is_idle
 
     def view_of(self, name: str) -> MasterDetail:
         """A numbered view by its id."""
@@ -173,24 +142,13 @@ class MainScreen(Screen[None]):
     def show_snapshot(self, snapshot: FleetSnapshot) -> None:
         """Take in a new picture, and draw what is seen of it as soon as there is time."""
         self._snapshot = snapshot
-        self._redraw_soon()
-
-    def _redraw_soon(self) -> None:
-        """Draw now, or after a rest in proportion to what drawing costs: keys go first in a large cluster."""
-        if self._draw_timer is not None:
-            return
-        rest_s = self._draw_cost_s * DRAW_REST - (time.monotonic() - self._drawn_at)
-        if rest_s > 0:
-            self._draw_timer = self.set_timer(rest_s, self.redraw)
-        else:
-            self.redraw()
+        self._pacer.draw_soon()
 
     def redraw(self) -> None:
-        """Draw header and current view as of now."""
-        if self._draw_timer is not None:
-            self._draw_timer.stop()
-            self._draw_timer = None
-        began = time.monotonic()
+        """Draw header and current view now, as of now."""
+        self._pacer.draw_now()
+
+    def _draw(self) -> None:
         now = self._clock()
         value = header(
             self._snapshot, self._cluster, now, self.size.width, read_only=self._read_only
@@ -200,8 +158,6 @@ class MainScreen(Screen[None]):
         if self.current != LOG_ID:
             self.view_of(self.current).show(self._snapshot, now)
         self._select_awaited()
-        self._drawn_at = time.monotonic()
-        self._draw_cost_s = self._drawn_at - began
 
     def _select_awaited(self) -> None:
         if self._awaited is not None and self.current == ENGINES_ID:
@@ -244,7 +200,7 @@ class MainScreen(Screen[None]):
     @on(Table.Selected)
     def _on_selected(self, event: Table.Selected) -> None:
         if event.table is self.view_of(ENGINES_ID).table:
-            self._follow_soon()
+            self._follower.follow_soon()
 
     @on(Table.Opened)
     def _on_opened(self, event: Table.Opened) -> None:
@@ -256,26 +212,6 @@ class MainScreen(Screen[None]):
         self.action_view(event.place)
 
     # --- the log that is followed -------------------------------------------------------------
-
-    def _follow_soon(self) -> None:
-        if self._log_timer is not None:
-            self._log_timer.stop()
-        self._log_timer = self.set_timer(LOG_DELAY_SECONDS, self._follow_now)
-
-    def _follow_now(self) -> None:
-        """Ask for the log of the engine that is seen, and of no other."""
-        wanted = self._wanted_log()
-        if wanted is not None and wanted != self.log_panel.subject:
-            item = engines.find_engine(self._snapshot, wanted)
-            name = engines.name_text(item.status) if item else wanted[-1]
-            self.log_panel.follow(wanted, f"{name} on {wanted[0]}")
-        if wanted == self._followed:
-            return
-        self._followed = wanted
-        if wanted is None:
-            self.post_message(LogWanted(None, None))
-        else:
-            self.post_message(LogWanted(wanted[0], wanted[1], self.log_panel.next_offset))
 
     def _wanted_log(self) -> Key | None:
         if self.current == ENGINES_ID:
@@ -295,7 +231,9 @@ class MainScreen(Screen[None]):
         if name == LOG_ID and self.current != LOG_ID:
             self._back_to = IDS.index(self.current)
             if self.log_panel.subject is None:
-                self._point_log_at(self.selected_engine() or self._only_engine())
+                item = self.selected_engine() or self._first_engine()
+                if item is not None:
+                    self._follower.point_at(item.key)
         self.query_one(ContentSwitcher).current = name
         self.redraw()
         if name == LOG_ID:
@@ -303,16 +241,15 @@ class MainScreen(Screen[None]):
             self.log_panel.focus_list()
         else:
             self.view_of(name).focus_list()
-        self._follow_soon()
+        self._follower.follow_soon()
 
-    def _only_engine(self) -> engines.EngineView | None:
+    def _first_engine(self) -> engines.EngineView | None:
         found = engines.engines_of(self._snapshot) if self._snapshot else ()
         return found[0] if found else None
 
-    def _point_log_at(self, item: engines.EngineView | None) -> None:
-        if item is not None:
-            title = f"{engines.name_text(item.status)} on {item.key[0]}"
-            self.log_panel.follow(item.key, title)
+    def _title_of(self, key: Key) -> str:
+        item = engines.find_engine(self._snapshot, key)
+        return f"{engines.name_text(item.status) if item else key[-1]} on {key[0]}"
 
     def action_logs(self) -> None:
         """Show the log of the selected engine."""
@@ -322,9 +259,9 @@ class MainScreen(Screen[None]):
         if item is None:
             self.notify("No engine is selected: choose one in the engine view (4).", markup=False)
             return
-        self._point_log_at(item)
+        self._follower.point_at(item.key)
         self.action_view(IDS.index(LOG_ID))
-        self._follow_now()
+        self._follower.follow_now()
 
     def action_launch(self) -> None:
         """Open the launch form, on the selected node."""
