@@ -27,7 +27,8 @@
     │   ├── ModelMissing          model-missing
     │   └── ExecutableMissing     executable-missing
     ├── EngineNotFound            engine-not-found   8
-    └── StopIncomplete            stuck              9    something is left; names who holds what
+    ├── StopIncomplete            stuck              9    something is left; names who holds what
+    └── GatewayError              gateway            10   the gateway cannot start, or does not answer
 
 ``code`` is stable and is what programs branch on; ``exit_code`` is what a command that ends by the error returns.
 Codes 3 and 4 (some, no nodes answered) belong to the inventory, 1 to an error of llmgw itself, 130 to an interrupt.
@@ -265,3 +266,10 @@ class StopIncomplete(LlmgwError):
 
     code = "stuck"
     exit_code = 9
+
+
+class GatewayError(LlmgwError):
+    """The gateway cannot do what it was asked to. Those of admission stand in `llmgw_core/admission/tickets.py`."""
+
+    code = "gateway"
+    exit_code = 10

@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping
 from llmgw_core.admission.tickets import Ticket
 
 QUANTUM_TOKENS = 2048  # about one usual request: more would make a turn coarse, less a pop slow
+DEBTORS_MOST = (
+    1024  # tenants that are away whose debt is remembered; beyond, the one longest away is forgiven
+)
 
 
 class Band:
@@ -33,7 +36,8 @@ class Band:
         self._turns: OrderedDict[str, OrderedDict[Ticket, None]] = OrderedDict()  # in order of turn
         self._parked: dict[str, OrderedDict[Ticket, None]] = {}  # of paused tenants
         self._paused: set[str] = set()
-        self._credit: dict[str, int] = {}  # of tenants that wait; of others their debt alone
+        self._credit: dict[str, int] = {}  # of tenants whose turn comes
+        self._debt: OrderedDict[str, int] = OrderedDict()  # below zero, of others
         self._is_in_turn: str | None = None  # has had this turn's quantum already
 
     @property
@@ -44,8 +48,12 @@ class Band:
     def push(self, ticket: Ticket) -> None:
         """Let it wait behind its tenant's own. O(1)."""
         tenant = ticket.tenant
-        home = self._parked if tenant in self._paused else self._turns
-        home.setdefault(tenant, OrderedDict())[ticket] = None
+        if tenant in self._paused:
+            self._parked.setdefault(tenant, OrderedDict())[ticket] = None
+            return
+        if tenant not in self._turns:
+            self._enter(tenant, OrderedDict())
+        self._turns[tenant][ticket] = None
 
     def pop(self) -> Ticket:
         """Take out the next one. Costs nothing for those who wait; at most two rounds of the band's tenants.
@@ -60,8 +68,8 @@ class Band:
                 raise LookupError("nobody waits")
             if self._is_in_turn != tenant:
                 self._is_in_turn = tenant
-                self._add(tenant, self._share_of(tenant))
-            if self._credit.get(tenant, 0) > 0:
+                self._credit[tenant] += self._share_of(tenant)
+            if self._credit[tenant] > 0:
                 break
             self._end_turn(tenant)
             passed += 1
@@ -69,10 +77,10 @@ class Band:
                 self._skip_rounds()
         queue = self._turns[tenant]
         ticket, _ = queue.popitem(last=False)
-        self._add(tenant, -self._price(ticket.cost_tokens))
+        self._credit[tenant] -= self._price(ticket.cost_tokens)
         if not queue:
             self._leave(tenant)
-        elif self._credit.get(tenant, 0) <= 0:
+        elif self._credit[tenant] <= 0:
             self._end_turn(tenant)
         return ticket
 
@@ -91,10 +99,12 @@ class Band:
 
     def settle(self, tenant: str, estimate_tokens: int, used_tokens: int) -> None:
         """Correct what a request was taken for by what it used."""
-        if self._by_tokens:
-            self._add(tenant, estimate_tokens - used_tokens)
-            if tenant not in self._turns:
-                self._forget_credit(tenant)
+        if not self._by_tokens:
+            return
+        if tenant in self._turns:
+            self._credit[tenant] += estimate_tokens - used_tokens
+        else:
+            self._note_debt(tenant, self._debt.get(tenant, 0) + estimate_tokens - used_tokens)
 
     def pause(self, tenant: str) -> None:
         """Keep its requests waiting, and serve others meanwhile."""
@@ -109,7 +119,7 @@ class Band:
         self._paused.discard(tenant)
         queue = self._parked.pop(tenant, None)
         if queue is not None:
-            self._turns[tenant] = queue
+            self._enter(tenant, queue)
 
     def heads(self) -> Iterator[tuple[str, int, Ticket]]:
         """Each tenant that waits: its name, how many of its requests, the oldest of them."""
@@ -120,9 +130,6 @@ class Band:
     def _price(self, cost_tokens: int) -> int:
         return max(1, cost_tokens) if self._by_tokens else 1
 
-    def _add(self, tenant: str, tokens: int) -> None:
-        self._credit[tenant] = self._credit.get(tenant, 0) + tokens
-
     def _share_of(self, tenant: str) -> int:
         return self._quantum * self._weights.get(tenant, 1)
 
@@ -130,18 +137,26 @@ class Band:
         """Everybody is in debt: credit the rounds that would serve nobody, so that the next one serves somebody."""
         rounds = min(-self._credit[tenant] // self._share_of(tenant) for tenant in self._turns)
         for tenant in self._turns:
-            self._add(tenant, rounds * self._share_of(tenant))
+            self._credit[tenant] += rounds * self._share_of(tenant)
 
     def _end_turn(self, tenant: str) -> None:
         self._turns.move_to_end(tenant)
         self._is_in_turn = None
 
+    def _enter(self, tenant: str, queue: OrderedDict[Ticket, None]) -> None:
+        self._turns[tenant] = queue
+        self._credit[tenant] = self._debt.pop(tenant, 0)
+
     def _leave(self, tenant: str) -> None:
         del self._turns[tenant]
         if self._is_in_turn == tenant:
             self._is_in_turn = None
-        self._forget_credit(tenant)
+        self._note_debt(tenant, self._credit.pop(tenant))
 
-    def _forget_credit(self, tenant: str) -> None:
-        if self._credit.get(tenant, 0) >= 0:
-            self._credit.pop(tenant, None)
+    def _note_debt(self, tenant: str, credit: int) -> None:
+        """What is left of a tenant that is away: its debt, never a credit."""
+        self._debt.pop(tenant, None)
+        if credit < 0:
+            self._debt[tenant] = credit
+            if len(self._debt) > DEBTORS_MOST:
+                self._debt.popitem(last=False)

@@ -8,12 +8,14 @@ request ends exactly once; of any `floor_every` dispatches made while a lower ba
 """
 
 import heapq
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from llmgw_core.admission.band import Band
+from llmgw_core.admission.tallies import Tallies
 from llmgw_core.admission.tickets import (
     Limits,
     NotRunning,
@@ -25,6 +27,9 @@ from llmgw_core.admission.tickets import (
 
 FLOOR_EVERY = 16
 _SPARE_DEADLINES = 64  # of requests that wait no more, before they are swept out
+_RECENT_DISPATCHES = 64  # what the rate of dispatches is measured over
+_RETRY_MIN_S, _RETRY_MAX_S = 1, 60
+_NO_BAND = -1
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,10 @@ class TenantState:
     waiting: int
     running: int
     oldest_wait_s: float | None  # None: nobody waits
+    admitted: int  # so far
     used_tokens: int  # settled so far
+    refused: Mapping[Refusal, int]
+    weight: int
     is_paused: bool
 
 
@@ -51,19 +59,12 @@ class ModelState:
     waiting: int
     waiting_bytes: int
     admitted: int  # so far
+    expired: int
+    cancelled: int  # while they waited
     refused: Mapping[Refusal, int]
     is_paused: bool
     is_draining: bool
     tenants: tuple[TenantState, ...]  # by band, then name
-
-
-@dataclass
-class _Tally:
-    """What is counted for one (band, tenant)."""
-
-    waiting: int = 0
-    running: int = 0
-    used_tokens: int = 0
 
 
 @dataclass
@@ -116,24 +117,29 @@ class ModelQueue:
         Raises:
             ValueError: there is no band, or a weight below 1.
         """
-        shares = dict(weights or {})
-        if not bands or any(weight < 1 for weight in shares.values()):
-            raise ValueError("at least one band, and weights of 1 or more")
+        if not bands:
+            raise ValueError("there must be a band")
         self.model = model
         self.limits = limits
+        self.slots = limits.slots  # may change at any time; those who run go on
         self._names = tuple(bands)
-        self._bands = tuple(Band(shares, by_tokens=by_tokens) for _ in bands)
+        self._weights: dict[str, int] = {}
+        self.set_weights(weights or {})
+        self._bands = tuple(Band(self._weights, by_tokens=by_tokens) for _ in bands)
         self._floor_every = floor_every
         self._since_floor = 0
         self._floor_at = [0] * len(bands)  # when each band last went out of order, in dispatches
-        self._tallies: dict[tuple[int, str], _Tally] = {}
+        self._tallies = Tallies()
         self._band_waiting = [0] * len(bands)
         self._tenant_waiting: Counter[str] = Counter()
         self._paused: set[str] = set()
         self._deadlines = _Deadlines()
         self._expired: list[Ticket] = []  # not told of yet
         self._refused: Counter[Refusal] = Counter()
+        self._recent: deque[float] = deque(maxlen=_RECENT_DISPATCHES)  # when
         self._waiting_bytes = 0
+        self._expired_count = 0
+        self._cancelled_count = 0
         self.waiting = 0
         self.running = 0
         self.admitted = 0
@@ -156,11 +162,13 @@ class ModelQueue:
             Rejected: there is no room for it, or no such band; nothing is kept of it.
         """
         reason = self._find_refusal(band, tenant, size_bytes)
+        number = self._names.index(band) if band in self._names else _NO_BAND
         if reason is not None:
             self._refused[reason] += 1
-            raise Rejected(reason)
+            self._tallies.get(number, tenant).refused[reason] += 1
+            self._tallies.rest(number, tenant)
+            raise Rejected(reason, self.model, tenant)
         deadline = None if wait_s is None else now + wait_s
-        number = self._names.index(band)
         ticket = Ticket(self.model, number, tenant, cost_tokens, size_bytes, now, deadline)
         self._bands[number].push(ticket)
         self._count_waiting(ticket, 1)
@@ -170,18 +178,21 @@ class ModelQueue:
     def pop(self, now: float) -> Ticket | None:
         """Give the next one a slot; None: no slot is free, or nobody may go. What is past its deadline never goes."""
         self._sweep(now)
-        if self.is_paused or self.running >= self.limits.slots:
+        if self.is_paused or self.running >= self.slots:
             return None
         number = self._choose_band()
         if number is None:
             return None
         ticket = self._bands[number].pop()
+        tally = self._tallies.get(ticket.band, ticket.tenant)
+        tally.running += 1
+        tally.admitted += 1
         self._count_waiting(ticket, -1)
         ticket.state = TicketState.RUNNING
         self._deadlines.sweep(self.waiting)
+        self._recent.append(now)
         self.running += 1
         self.admitted += 1
-        self._tally(ticket).running += 1
         return ticket
 
     def expire(self, now: float) -> list[Ticket]:
@@ -199,6 +210,7 @@ class ModelQueue:
         if ticket.state is not TicketState.WAITING:
             return False
         self._drop(ticket, TicketState.CANCELLED)
+        self._cancelled_count += 1
         self._deadlines.sweep(self.waiting)
         return True
 
@@ -212,14 +224,43 @@ class ModelQueue:
             NotRunning: it has no slot.
         """
         if ticket.state is not TicketState.RUNNING:
-            raise NotRunning(f"the request is {ticket.state.value}")
+            raise NotRunning(
+                f"a request of {ticket.tenant} for {self.model} has no slot to give back",
+                f"it is {ticket.state.value}",
+                "this is a bug of llmgw: please report it",
+            )
         ticket.state = TicketState.FAILED if has_failed else TicketState.DONE
         self.running -= 1
-        tally = self._tally(ticket)
+        tally = self._tallies.get(ticket.band, ticket.tenant)
         tally.running -= 1
         used = ticket.cost_tokens if used_tokens is None else max(0, used_tokens)
         tally.used_tokens += used
+        self._tallies.rest(ticket.band, ticket.tenant)
         self._bands[ticket.band].settle(ticket.tenant, ticket.cost_tokens, used)
+
+    def retry_after_s(self, now: float) -> int:
+        """In how many whole seconds one who is refused now may try again: what waits by the recent rate of dispatches.
+
+        Between 1 and 60; 60 where somebody waits and nobody was dispatched yet.
+        """
+        if not self.waiting:
+            return _RETRY_MIN_S
+        if not self._recent:
+            return _RETRY_MAX_S
+        span_s = max(now - self._recent[0], 1.0)
+        needed_s = math.ceil(self.waiting * span_s / len(self._recent))
+        return min(max(needed_s, _RETRY_MIN_S), _RETRY_MAX_S)
+
+    def set_weights(self, weights: Mapping[str, int]) -> None:
+        """Replace the tenants' shares, from the next turn on.
+
+        Raises:
+            ValueError: a weight below 1.
+        """
+        if any(weight < 1 for weight in weights.values()):
+            raise ValueError("weights are 1 or more")
+        self._weights.clear()
+        self._weights.update(weights)
 
     def pause_tenant(self, tenant: str) -> None:
         """Keep a tenant's requests waiting, in every band."""
@@ -240,26 +281,32 @@ class ModelQueue:
             for number, band in enumerate(self._bands)
             for tenant, _, head in band.heads()
         }
+        names = dict(enumerate(self._names))
         tenants = tuple(
             TenantState(
                 self.model,
-                self._names[number],
-                tenant,
+                names.get(key.band, "(unknown)"),
+                key.tenant,
                 tally.waiting,
                 tally.running,
-                oldest.get((number, tenant)),
+                oldest.get(key),
+                tally.admitted,
                 tally.used_tokens,
-                tenant in self._paused,
+                dict(tally.refused),
+                self._weights.get(key.tenant, 1),
+                key.tenant in self._paused,
             )
-            for (number, tenant), tally in sorted(self._tallies.items())
+            for key, tally in self._tallies
         )
         return ModelState(
             self.model,
-            self.limits.slots,
+            self.slots,
             self.running,
             self.waiting,
             self._waiting_bytes,
             self.admitted,
+            self._expired_count,
+            self._cancelled_count,
             dict(self._refused),
             self.is_paused,
             self.is_draining,
@@ -273,7 +320,7 @@ class ModelQueue:
         if self.is_draining:
             return Refusal.DRAINING
         # A free slot is room too: several may be pushed before the first is popped.
-        if self.waiting >= limits.waiting + max(0, limits.slots - self.running):
+        if self.waiting >= limits.waiting + max(0, self.slots - self.running):
             return Refusal.MODEL_FULL
         number = self._names.index(band)
         if _is_full(self._band_waiting[number], limits.waiting_per_band):
@@ -302,30 +349,25 @@ class ModelQueue:
     def _sweep(self, now: float) -> None:
         for ticket in self._deadlines.take_due(now):
             self._drop(ticket, TicketState.EXPIRED)
+            self._expired_count += 1
             self._expired.append(ticket)
 
     def _drop(self, ticket: Ticket, end: TicketState) -> None:
         self._bands[ticket.band].remove(ticket)
         self._count_waiting(ticket, -1)
+        self._tallies.rest(ticket.band, ticket.tenant)
         ticket.state = end
 
     def _count_waiting(self, ticket: Ticket, change: int) -> None:
         self.waiting += change
         self._waiting_bytes += change * ticket.size_bytes
         self._band_waiting[ticket.band] += change
-        self._tally(ticket).waiting += change
+        self._tallies.get(ticket.band, ticket.tenant).waiting += change
         left = self._tenant_waiting[ticket.tenant] + change
         if left:
             self._tenant_waiting[ticket.tenant] = left
         else:
             del self._tenant_waiting[ticket.tenant]
-
-    def _tally(self, ticket: Ticket) -> _Tally:
-        key = (ticket.band, ticket.tenant)
-        found = self._tallies.get(key)
-        if found is None:
-            found = self._tallies[key] = _Tally()
-        return found
 
 
 def _is_full(waiting: int, most: int | None) -> bool:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from llmgw_core.errors import GatewayError
+
 
 class TicketState(Enum):
     """Where a request is. The last four are ends: each ticket reaches exactly one of them."""
@@ -51,13 +53,21 @@ class Ticket:
     state: TicketState = TicketState.WAITING
 
 
-class Rejected(Exception):
-    """The request was not let in; nothing of it is kept."""
+class Rejected(GatewayError):
+    """The request was not let in; nothing of it is kept but a count."""
 
-    def __init__(self, reason: Refusal) -> None:
-        super().__init__(reason.value)
+    code = "rejected"
+
+    def __init__(self, reason: Refusal, model: str, tenant: str) -> None:
+        super().__init__(
+            f"a request of {tenant} for {model} was not let in",
+            reason.value,
+            "try again later" if reason is not Refusal.UNKNOWN_BAND else "name a band that exists",
+        )
         self.reason = reason
 
 
-class NotRunning(Exception):
+class NotRunning(GatewayError):
     """A slot was given back twice, or by somebody who never had it."""
+
+    code = "not-running"

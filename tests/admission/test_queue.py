@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmgw_core.admission.band import DEBTORS_MOST
 from llmgw_core.admission.queue import FLOOR_EVERY, ModelQueue
+from llmgw_core.admission.tallies import IDLE_MOST
 from llmgw_core.admission.tickets import Limits, NotRunning, Refusal, Rejected, Ticket, TicketState
 
 WIDE = Limits(slots=1, waiting=10_000)
@@ -265,6 +267,71 @@ def test_draining_refuses_new_ones_and_serves_those_that_wait() -> None:
     with pytest.raises(Rejected, match="draining"):
         fill(queue, "x", "t", 1)
     assert len(serve(queue, 9)) == 2
+
+
+def test_refusals_are_counted_by_model_band_and_tenant() -> None:
+    queue = ModelQueue("m", Limits(0, 10, waiting_per_tenant=1), ("high", "low"))
+    fill(queue, "low", "a", 1)
+    for band, tenant in (("low", "a"), ("low", "a"), ("high", "a"), ("attic", "b")):
+        with pytest.raises(Rejected):
+            fill(queue, band, tenant, 1)
+
+    state = queue.state(0.0)
+
+    assert state.refused == {Refusal.TENANT_FULL: 3, Refusal.UNKNOWN_BAND: 1}
+    assert {(item.band, item.tenant): item.refused for item in state.tenants} == {
+        ("(unknown)", "b"): {Refusal.UNKNOWN_BAND: 1},
+        ("high", "a"): {Refusal.TENANT_FULL: 1},
+        ("low", "a"): {Refusal.TENANT_FULL: 2},
+    }
+
+
+def test_tenants_that_are_gone_cost_no_memory_and_their_counts_stay() -> None:
+    queue = ModelQueue("m", Limits(1, 10), ("x",))
+    many = 3 * IDLE_MOST
+    for number in range(many):
+        (ticket,) = fill(queue, "x", f"t{number}", 1, 10)
+        assert queue.pop(0.0) is ticket
+        queue.release(ticket, 1000)  # leaves a debt
+
+    tenants = queue.state(0.0).tenants
+
+    assert len(tenants) <= IDLE_MOST + 1
+    assert sum(item.used_tokens for item in tenants) == many * 1000
+    assert sum(item.admitted for item in tenants) == many
+    assert len(queue._bands[0]._debt) <= DEBTORS_MOST
+    assert queue._bands[0]._credit == {}
+
+
+def test_retry_after_is_what_waits_by_the_rate_of_late() -> None:
+    queue = ModelQueue("m", Limits(100, 10_000), ("x",))
+    assert queue.retry_after_s(0.0) == 1
+    fill(queue, "x", "t", 500)
+    assert queue.retry_after_s(0.0) == 60
+    for number in range(10):  # five a second
+        queue.pop(number / 5)
+
+    assert queue.retry_after_s(2.0) == 60
+    for ticket in fill(queue, "x", "other", 400):
+        queue.cancel(ticket)
+    for _ in range(80):
+        queue.pop(2.0)
+    assert queue.retry_after_s(2.0) == 7  # 410 wait, 64 of late within a second
+
+
+def test_slots_may_shrink_under_those_who_run() -> None:
+    queue = ModelQueue("m", Limits(3, 10), ("x",))
+    running = [*fill(queue, "x", "t", 4)]
+    while queue.pop(0.0):
+        pass
+    queue.slots = 1
+
+    queue.release(running[0], None)
+    assert queue.pop(0.0) is None
+    queue.release(running[1], None)
+    assert queue.pop(0.0) is None
+    queue.release(running[2], None)
+    assert queue.pop(0.0) is running[3]
 
 
 STEPS = st.lists(
