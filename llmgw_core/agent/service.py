@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Type
 
 import llmgw_core
 from llmgw_core.agent.connection_params import BadRequest, NoParams, read_params
@@ -42,12 +42,16 @@ class _Method:
 class AgentService:
     """The supervisor and the probe behind the methods' names. Every call may block; all are thread-safe."""
 
-    def __init__(self, supervisor: Supervisor, probe: NodeProbe) -> None:
+    def __init__(
+        self, supervisor: Supervisor, probe: NodeProbe, env: Optional[Mapping[str, str]] = None
+    ) -> None:
         self.supervisor = supervisor
+        self._env = os.environ if env is None else env
         self._probe = probe
         self._methods: Dict[str, _Method] = {
             "inventory": _Method(InventoryParams, lambda p: self.read_node(p.max_age_s)),
             "engine.preflight": _Method(PreflightParams, lambda p: supervisor.preflight(p.rank)),
+            "engine.facts": _Method(PreflightParams, self._read_facts),
             "engine.launch": _Method(
                 LaunchParams, lambda p: supervisor.launch(p.key, p.rank, p.secrets)
             ),
@@ -105,6 +109,11 @@ class AgentService:
             return answer_pingpong(port, os.environ)
         return call_pingpong(port, params.peer, params.tcp_port, os.environ)
 
+    def _read_facts(self, params: PreflightParams) -> Any:
+        from llmgw_core.agent.launch_facts import read_launch_facts  # a launch alone needs it
+
+        return read_launch_facts(params.rank, self._env)
+
     def _forget(self, params: ForgetParams) -> Dict[str, Any]:
         self.supervisor.forget(params.key, params.engine)
         return {}
@@ -134,4 +143,4 @@ def _unknown(method: str) -> ProtocolError:
 def load_service(instance: InstancePaths, env: Mapping[str, str]) -> AgentService:
     """The service of this instance; adopts every engine that lives."""
     probe = NodeProbe(env)
-    return AgentService(Supervisor(instance, env, probe.list_gpu_pids), probe)
+    return AgentService(Supervisor(instance, env, probe.list_gpu_pids), probe, env)

@@ -13,6 +13,7 @@ from llmgw_core.domain.engine import EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import RankPlan
+from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.domain.reach import FabricConnection, FabricListener
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
@@ -92,6 +93,11 @@ class AgentClient:
         """Return what the node has against this rank."""
         params = {"rank": to_jsonable(rank)}
         return await self._ask(tuple[Finding, ...], "engine.preflight", params)
+
+    async def launch_facts(self, rank: RankPlan) -> LaunchFacts:
+        """Return what the node's files say of the rank's model, and which packages would run it."""
+        params = {"rank": to_jsonable(rank)}
+        return await self._ask(LaunchFacts, "engine.facts", params, LAUNCH_TIMEOUT_S)
 
     async def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
         """Start the rank; the same key again gives the same engine.

@@ -19,6 +19,7 @@ from llmgw_core.fleet.bundle import build_bundle
 from llmgw_core.fleet.client import AgentClient
 from llmgw_core.fleet.local import LocalTransport
 from tests.support.agents import AgentHome, agent_home, make_rank
+from tests.support.models import LLAMA, write_model
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 20.0
@@ -91,6 +92,20 @@ async def test_engine_is_launched_read_left_alone_found_again_and_stopped(home: 
     assert left == ()
     assert started.pid is not None
     assert read_stat(started.pid) is None
+
+
+async def test_model_is_read_where_it_lies(home: AgentHome, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", LLAMA, said=141_107_412_992)
+
+    async with console(home) as client:
+        facts = await client.launch_facts(make_rank(model=str(model)))
+        nowhere = await client.launch_facts(make_rank(model="org/none"))
+
+    assert facts.model is not None
+    assert facts.model.weight_bytes == 141_107_412_992
+    assert facts.model.shape is not None
+    assert facts.model.shape.architecture == "LlamaForCausalLM"
+    assert nowhere.model is None
 
 
 async def test_refusal_of_the_node_keeps_its_kind(home: AgentHome) -> None:
