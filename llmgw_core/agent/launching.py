@@ -5,10 +5,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping
 
 from llmgw_core.agent.durable import sync_directory, write_durably
+from llmgw_core.agent.gang_link import is_gang
 from llmgw_core.agent.members import find_marked
 from llmgw_core.agent.paths import EngineDir, InstancePaths, is_engine_id
 from llmgw_core.agent.procfs import read_all_stats
@@ -27,11 +29,19 @@ from llmgw_core.domain.wire import dump_json
 from llmgw_core.errors import DiskFull, HomeUnwritable, LaunchError, LlmgwError
 
 
+@dataclass(frozen=True)
+class Apart:
+    """What comes with a launch apart from its plan, which is printed and kept."""
+
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    gang_key: str = field(default="", repr=False)  # hex; "" for an engine of one rank
+
+
 def launch_engine(
     instance: InstancePaths,
     key: str,
     rank: RankPlan,
-    secrets: Mapping[str, str],
+    apart: Apart,
     env: Mapping[str, str],
 ) -> EngineDir:
     """Write the records and start the engine. One whose command cannot be executed is there too, with its exit record.
@@ -42,7 +52,7 @@ def launch_engine(
     """
     directory = instance.engine(rank.engine_id)
     try:
-        prepare_directory(directory, key, rank, secrets, rfc3339())
+        prepare_directory(directory, key, rank, apart, rfc3339())
     except OSError as error:
         remove_directory(directory.root)
         raise _unwritable(instance, rank, error) from error
@@ -60,15 +70,21 @@ def launch_engine(
     return directory
 
 
-def refuse_bad_plan(rank: RankPlan, secrets: Mapping[str, str]) -> None:
+def refuse_bad_plan(rank: RankPlan, apart: Apart) -> None:
     """Raise LaunchError when the plan cannot be run anywhere: no command, no usable id, a secret that did not come."""
+    if rank.gang is not None and not is_gang(rank, apart.gang_key):
+        raise LaunchError(
+            f"engine {rank.engine_id} was not started",
+            "it is one rank of several, and what came with it does not say how to know the others",
+            "launch the whole plan with llmgw launch",
+        )
     if not is_engine_id(rank.engine_id) or not rank.argv:
         raise LaunchError(
             f"engine {rank.engine_id!r} was not started",
             "its id is no file name, or its command is empty",
             "make the plan again with llmgw plan",
         )
-    missing = [name for name in rank.env_from if name not in secrets]
+    missing = [name for name in rank.env_from if name not in apart.secrets]
     if missing:
         raise LaunchError(
             f"engine {rank.engine_id} was not started",
@@ -78,7 +94,7 @@ def refuse_bad_plan(rank: RankPlan, secrets: Mapping[str, str]) -> None:
 
 
 def prepare_directory(
-    directory: EngineDir, key: str, rank: RankPlan, secrets: Mapping[str, str], now: str
+    directory: EngineDir, key: str, rank: RankPlan, apart: Apart, now: str
 ) -> None:
     """Write down what is to run, durably: spec, secrets, intent. The shim does the rest.
 
@@ -91,9 +107,11 @@ def prepare_directory(
     argv_sha256 = hashlib.sha256("\0".join(rank.argv).encode("utf-8", "surrogateescape"))
     spec = SpecRecord(RECORD_VERSION, key, now, argv_sha256.hexdigest(), rank)
     write_record(directory.spec, spec)
-    wanted = {name: secrets[name] for name in rank.env_from}
+    wanted = {name: apart.secrets[name] for name in rank.env_from}
     if wanted:
         write_durably(str(directory.secrets), dump_json(wanted).encode("ascii"), 0o600)
+    if apart.gang_key:
+        write_durably(str(directory.gang_key), apart.gang_key.encode("ascii"), 0o600)
     write_record(directory.intent, IntentRecord("run", key, now))
     sync_directory(str(directory.root.parent))
 

@@ -204,6 +204,10 @@ class Engine:
             diagnosis=self.diagnosis,
         )
 
+    def keep_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Why it is about to be ended, known before its end: to be told then, whatever its log says."""
+        self._keep(self.directory.diagnosis, diagnosis)
+
     def _exit(self) -> Optional[EngineExit]:
         if self.ended is None:
             return None

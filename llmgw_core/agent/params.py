@@ -30,6 +30,7 @@ class LaunchParams:
     key: str
     rank: RankPlan
     secrets: Dict[str, str] = field(default_factory=dict, repr=False)
+    gang_key: str = field(default="", repr=False)  # hex; of all ranks of this launch
 
 
 @dataclass(eq=False, repr=False)

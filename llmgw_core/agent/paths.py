@@ -59,6 +59,16 @@ class EngineDir:
         return self.root / "secrets.json"
 
     @property
+    def gang_key(self) -> Path:
+        """What the ranks of one launch know each other by."""
+        return self.root / "gang.key"
+
+    @property
+    def gang_ready(self) -> Path:
+        """Once all ranks were ready."""
+        return self.root / "gang.ready"
+
+    @property
     def intent(self) -> Path:
         """What the operator wants: run or stop."""
         return self.root / "intent.json"

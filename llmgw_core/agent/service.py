@@ -53,7 +53,7 @@ class AgentService:
             "engine.preflight": _Method(PreflightParams, lambda p: supervisor.preflight(p.rank)),
             "engine.facts": _Method(PreflightParams, self._read_facts),
             "engine.launch": _Method(
-                LaunchParams, lambda p: supervisor.launch(p.key, p.rank, p.secrets)
+                LaunchParams, lambda p: supervisor.launch(p.key, p.rank, p.secrets, p.gang_key)
             ),
             "engine.list": _Method(NoParams, lambda _: supervisor.list()),
             "engine.stop": _Method(

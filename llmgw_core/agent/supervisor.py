@@ -9,7 +9,9 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from llmgw_core.agent.gangs import GANG_GRACE_S, Gangs
 from llmgw_core.agent.launching import (
+    Apart,
     has_shim,
     launch_engine,
     refuse_bad_plan,
@@ -59,6 +61,7 @@ class Supervisor:
         self._seen: Tuple[EngineStatus, ...] = ()
         self._owners: Dict[int, str] = {}
         self._owners_until = 0.0
+        self._gangs = Gangs()
         self._adopt()
 
     def preflight(self, rank: RankPlan) -> Tuple[Finding, ...]:
@@ -69,7 +72,9 @@ class Supervisor:
             )
         return tuple(to_finding(trouble, rank.node) for trouble in troubles)
 
-    def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
+    def launch(
+        self, key: str, rank: RankPlan, secrets: Mapping[str, str], gang_key: str = ""
+    ) -> EngineStatus:
         """Start the engine. The same key, or the same engine once more, gives the one that is there.
 
         Raises:
@@ -81,12 +86,13 @@ class Supervisor:
             there = self._find_same(key, rank)
             if there is not None:
                 return there.status()
-            refuse_bad_plan(rank, secrets)
+            apart = Apart(secrets, gang_key)
+            refuse_bad_plan(rank, apart)
             for trouble in find_troubles(
                 rank, self._occupants(rank.engine_id), self._instance.root, self._env
             ):
                 raise trouble.error
-            directory = launch_engine(self._instance, key, rank, secrets, self._env)
+            directory = launch_engine(self._instance, key, rank, apart, self._env)
             engine = Engine(directory, adopted=False)
             self._engines[engine.id] = engine
             self._owners_until = 0.0
@@ -138,6 +144,7 @@ class Supervisor:
                     f"stop it first: llmgw stop {found.name}",
                 )
             found.stop_asking()
+            self._gangs.leave(found.id)
             remove_directory(found.directory.root)
             self._engines.pop(found.id, None)
             self._stoppers.pop(found.id, None)
@@ -163,6 +170,7 @@ class Supervisor:
             now, census = boottime(), Census()
             for engine in tuple(self._engines.values()):
                 self._observe(engine, now, census)
+                self._follow_gang(engine, now)
             statuses = self._statuses()
             changed = statuses != self._seen
             self._seen = statuses
@@ -212,6 +220,7 @@ class Supervisor:
         with self._lock:
             for engine in self._engines.values():
                 engine.stop_asking(wait_s)
+            self._gangs.close(wait_s)
 
     def _adopt(self) -> None:
         remove_unstarted(self._instance)
@@ -324,6 +333,12 @@ class Supervisor:
             engine.diagnosis = Diagnosis(
                 "records", f"its records: {error.strerror or error}", "free space on the node"
             )
+
+    def _follow_gang(self, engine: Engine, now: float) -> None:
+        """What the other ranks of its launch mean for it."""
+        cause = self._gangs.step(engine, now)
+        if cause is not None:
+            self._want_stop(engine, "", cause, GANG_GRACE_S)
 
     def _observe_recordless(self, engine: Engine) -> None:
         if engine.ended is not None:

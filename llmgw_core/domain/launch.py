@@ -20,12 +20,18 @@ class LaunchRequest:
     engine: EngineKind
     model: str  # a path on the node, or a hub name
     node: Optional[str] = None  # None: the only node there is, or the first that fits
-    gpus: Tuple[int, ...] = ()  # explicit GPU indices; empty: the planner picks
+    nodes: Tuple[str, ...] = ()  # several, in the order of ranks; the first serves
+    node_count: Optional[int] = None  # over how many nodes; None: as few as have the GPUs
+    fabric: Optional[str] = (
+        None  # between nodes: a fabric's id, or "tcp"; None: the best they share
+    )
+    gpus: Tuple[int, ...] = ()  # explicit GPU indices, on each node; empty: the planner picks
     gpu_count: Optional[int] = None  # None: tp × pp × dp. 0: a CPU engine, no GPU is taken
     gpu_class: Optional[str] = None  # only GPUs of this class
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     data_parallel: int = 1
+    expert_parallel: bool = False
     served_model_name: Optional[str] = None  # None: the engine's name
     host: str = "127.0.0.1"  # the address the engine binds
     port: Optional[int] = None  # None: the first free one from 8000 on
@@ -47,6 +53,26 @@ class LaunchRequest:
     grace_seconds: float = 30.0  # between SIGTERM and SIGKILL
     load_deadline_seconds: float = 3600.0  # failed when not ready by then
     overrides: Tuple[str, ...] = ()  # codes of findings the operator takes upon himself
+
+
+@dataclass(frozen=True)
+class GangMember:
+    """One rank of several as the others find it."""
+
+    __pydantic_config__ = STRICT
+
+    node: str
+    address: str  # of that node towards its peers: an IPv4 or IPv6 address
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What joins the ranks of one launch: their nodes tell one another how each rank is."""
+
+    __pydantic_config__ = STRICT
+
+    members: Tuple[GangMember, ...]  # by rank
+    port: int  # UDP, the same on every node
 
 
 @dataclass(frozen=True)
@@ -74,6 +100,8 @@ class RankPlan:
     verify: bool = True
     grace_seconds: float = 30.0
     load_deadline_seconds: float = 3600.0
+    ports: Tuple[int, ...] = ()  # more TCP ports that this rank listens on
+    gang: Optional[Gang] = None  # None: the only rank
 
 
 @dataclass(frozen=True)
@@ -87,3 +115,7 @@ class LaunchPlan:
     request: LaunchRequest
     ranks: Tuple[RankPlan, ...]
     findings: Tuple[Finding, ...] = ()
+    fabric: Optional[str] = None  # that joins the nodes; "tcp"; None: one node needs none
+    reasons: Dict[str, Dict[str, str]] = field(
+        default_factory=dict
+    )  # node → variable of its env → why it is set so

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmgw_core.agent.launching import prepare_directory
+from llmgw_core.agent.launching import Apart, prepare_directory
 from llmgw_core.agent.members import find_marked
 from llmgw_core.agent.procfs import read_all_stats
 from llmgw_core.agent.spawn import start_shim
@@ -270,7 +270,9 @@ def test_launch_cut_off_before_anything_ran_starts_afresh_with_the_next_daemon(
 ) -> None:
     bench.instance.engine("tiny-0000000b").root.mkdir()
     plan = bench.plan("--hang")
-    prepare_directory(bench.instance.engine(plan.engine_id), "k", plan, {}, "2026-01-01T00:00:00Z")
+    prepare_directory(
+        bench.instance.engine(plan.engine_id), "k", plan, Apart(), "2026-01-01T00:00:00Z"
+    )
 
     supervisor = bench.supervisor()
     forgotten = supervisor.list()
@@ -285,7 +287,7 @@ def test_launch_cut_off_before_anything_ran_starts_afresh_with_the_next_daemon(
 def test_engine_does_not_run_when_its_shim_dies_before_the_record_is_durable(bench: Bench) -> None:
     plan = bench.plan("--hang")
     directory = bench.instance.engine(plan.engine_id)
-    prepare_directory(directory, "k", plan, {}, "2026-01-01T00:00:00Z")
+    prepare_directory(directory, "k", plan, Apart(), "2026-01-01T00:00:00Z")
     directory.run.mkdir()  # cannot be replaced by a file
 
     answer = start_shim(directory, bench.env)
