@@ -6,14 +6,14 @@ subnet managers or LIDs), and networks that join the same nodes rail by rail.
 
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from llmgw_core.domain.fabric import OTHER_NETWORK
 from llmgw_core.domain.hardware import Port, PortKind, PortNote
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.units import natural_key
-from llmgw_core.planning.fabric_verdicts import is_same_port, lids_of, share_pkey
+from llmgw_core.planning.subnets import Subnets
 
 Ports: TypeAlias = tuple[Port, ...]
 Members: TypeAlias = dict[str, list[str]]
@@ -56,40 +56,14 @@ def _split_by_manager(nodes: Sequence[Node], ports: dict[str, Ports]) -> None:
     )
 
 
-@dataclass
-class _Subnet:
-    """Nodes that can be of one subnet, as far as is seen."""
-
-    owners: dict[int, Port] = field(default_factory=dict)  # by LID
-    pkeys: set[tuple[str, ...]] = field(default_factory=set)
-
-    def admits(self, ports: Sequence[Port]) -> bool:
-        """Whether none of its LIDs is used again, and a partition is shared with each node."""
-        for port in ports:
-            owners = (self.owners.get(lid) for lid in lids_of(port))
-            if any(owner is not None and not is_same_port(owner, port) for owner in owners):
-                return False
-        own = {port.pkeys for port in ports}
-        return all(any(share_pkey(one, other) for one in own) for other in self.pkeys)
-
-    def add(self, ports: Sequence[Port]) -> None:
-        """Take the node's ports in."""
-        self.owners.update((lid, port) for port in ports for lid in lids_of(port))
-        self.pkeys.update(port.pkeys for port in ports)
-
-
 def _split_by_lids(nodes: Sequence[Node], ports: dict[str, Ports]) -> None:
     """A LID is given once in a subnet: the second node that has it begins another of the same prefix."""
-    subnets: dict[str, list[_Subnet]] = {}
+    subnets: dict[str, Subnets] = {}
     names: dict[tuple[str, str], str] = {}
     for node in nodes:
         for key in _infiniband_keys(ports[node.name]):
             own = [port for port in ports[node.name] if port.fabric == key]
-            known = subnets.setdefault(key, [])
-            place = next((n for n, subnet in enumerate(known) if subnet.admits(own)), len(known))
-            if place == len(known):
-                known.append(_Subnet())
-            known[place].add(own)
+            place = subnets.setdefault(key, Subnets()).place(own)
             names[(node.name, key)] = key if place == 0 else f"{key}-{place + 1}"
     _rename(nodes, ports, lambda node, port: names.get((node, port.fabric or ""), port.fabric))
 

@@ -4,7 +4,9 @@ What sysfs says can disprove a common fabric and never prove one: every InfiniBa
 prefix, subnet managers sit on low LIDs, and private IP networks are reused on cables of their own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from llmgw_core.domain.fabric import is_capable
 from llmgw_core.domain.hardware import Port, PortKind
@@ -15,6 +17,30 @@ from llmgw_core.planning.partitions import FULL_MEMBER, read_pkey
 
 _PREFIX_CHARS = 19  # of a GID: four groups
 _MAX_EXCLUDED_TOLD = 3
+_MAX_LMC = 7  # of three bits; a node may claim anything
+Ports: TypeAlias = tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One node of a pair, with all of it that a verdict looks at. Read once: pairs are many."""
+
+    node: Node
+    ports: Ports  # those that engines could use
+    traits: Hashable  # equal for two nodes that stand alike to a third, but for `marks`
+    marks: frozenset[object]  # what two nodes have in common only as a disproof, or as one machine
+
+
+def _look_at(node: Node) -> _Side:
+    ports = tuple(port for port in node.ports if is_capable(port))
+    traits = tuple((port.kind, label(port), port.fabric, *_traits(port)) for port in ports)
+    marks = {(subnet_of(port), lid) for port in ports for lid in lids_of(port)}
+    guids = {(port.gid, port.node_guid) for port in ports if port.gid is not None}
+    return _Side(node, ports, traits, frozenset(marks | guids))
+
+
+# Of ports by their traits. Most nodes of a cluster are alike: a thousand make half a million pairs of a few kinds.
+_Known: TypeAlias = dict[tuple[Hashable, Hashable], PairVerdict]
 
 
 def judge_pairs(
@@ -28,12 +54,13 @@ def judge_pairs(
         overrides: the operator's fabric by node name.
         proven: pairs that a probe has connected.
     """
-    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    known = set(proven)
+    sides = [_look_at(node) for node in sorted(nodes, key=lambda node: natural_key(node.name))]
+    pairs = set(proven)
+    known: _Known = {}
     return tuple(
-        judge_pair(one, other, overrides, is_proven=frozenset((one.name, other.name)) in known)
-        for number, one in enumerate(ordered)
-        for other in ordered[number + 1 :]
+        _judge_sides(one, other, overrides or {}, pairs, known)
+        for number, one in enumerate(sides)
+        for other in sides[number + 1 :]
     )
 
 
@@ -45,26 +72,49 @@ def judge_pair(
     is_proven: bool = False,
 ) -> PairVerdict:
     """What is known of two nodes. The operator's word wins, then a probe, then what the ports show."""
-    names = (one.name, other.name)
-    said = _judge_by_operator(names, overrides or {})
+    proven = {frozenset((one.name, other.name))} if is_proven else set()
+    return _judge_sides(_look_at(one), _look_at(other), overrides or {}, proven, {})
+
+
+def _judge_sides(
+    one: _Side,
+    other: _Side,
+    overrides: Mapping[str, str],
+    proven: Collection[frozenset[str]],
+    known: _Known,
+) -> PairVerdict:
+    names = (one.node.name, other.node.name)
+    said = _judge_by_operator(names, overrides)
     if said is not None:
         return said
-    able = (
-        [port for port in one.ports if is_capable(port)],
-        [port for port in other.ports if is_capable(port)],
-    )
-    bare = [node for node, ports in zip((one, other), able, strict=True) if not ports]
+    bare = [side.node for side in (one, other) if not side.ports]
     lacking = [node for node in bare if not _is_unheard(node)]
     if lacking:
         return PairVerdict(names, Reach.DIFFERENT, _explain_lack(lacking[0]))
     if bare:
         reason = f"{bare[0].name} has not answered: its ports are not known"
         return PairVerdict(names, Reach.POSSIBLE, reason)
-    found = _judge_by_ports(names, *able)
-    if is_proven and found.verdict is Reach.POSSIBLE:
+    found = _recall_by_ports(names, one, other, known)
+    if found.verdict is Reach.POSSIBLE and proven and frozenset(names) in proven:
         return PairVerdict(
             names, Reach.PROVEN, "a probe connected their ports", found.fabric, found.ports
         )
+    return found
+
+
+def _recall_by_ports(
+    names: tuple[str, str], one: _Side, other: _Side, known: _Known
+) -> PairVerdict:
+    """As `_judge_by_ports`, judged once for all pairs that stand alike."""
+    if not one.marks.isdisjoint(other.marks):
+        return _judge_by_ports(names, one.ports, other.ports)
+    found = known.get((one.traits, other.traits))
+    if found is not None:
+        return PairVerdict(names, found.verdict, found.reason, found.fabric, found.ports)
+    found = _judge_by_ports(names, one.ports, other.ports)
+    if not {port.kind for port in one.ports}.isdisjoint(port.kind for port in other.ports):
+        # Else its reason names the two.
+        known[(one.traits, other.traits)] = found
     return found
 
 
@@ -121,6 +171,9 @@ def _kinds_of(ports: Sequence[Port]) -> str:
 def _judge_infiniband(
     names: tuple[str, str], first: Sequence[Port], second: Sequence[Port]
 ) -> PairVerdict:
+    shared = find_shared_lid(first, second)
+    if shared is not None:
+        return PairVerdict(names, Reach.DIFFERENT, shared)
     disproofs: list[str] = []
     possible: list[tuple[str, ...]] = []
     labels = [label(port) for port in second]
@@ -135,9 +188,6 @@ def _judge_infiniband(
                 possible.append((label(ours), name))
             elif disproof not in disproofs:
                 disproofs.append(disproof)
-    shared = find_shared_lid(first, second)
-    if shared is not None:
-        return PairVerdict(names, Reach.DIFFERENT, shared)
     if not possible:
         return PairVerdict(names, Reach.DIFFERENT, "; ".join(disproofs[:_MAX_EXCLUDED_TOLD]))
     reason = (
@@ -193,8 +243,10 @@ def is_same_port(one: Port, other: Port) -> bool:
 
 
 def lids_of(port: Port) -> range:
-    """The LIDs that the port owns; empty when it has none."""
-    return range(0) if port.lid is None else range(port.lid, port.lid + (1 << (port.lmc or 0)))
+    """The LIDs that the port owns, at most 128; empty when it has none."""
+    if port.lid is None:
+        return range(0)
+    return range(port.lid, port.lid + (1 << max(0, min(port.lmc or 0, _MAX_LMC))))
 
 
 def subnet_of(port: Port) -> tuple[str | None, int | None]:
