@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmgw_core.domain.inventory import INVENTORY_SCHEMA, Inventory, Node
 from llmgw_core.errors import UsageError
 from llmgw_core.planning.fabrics import build_inventory
 
-MAX_BYTES = 256 << 20
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 _SHOWN_ERRORS = 3
 
 
@@ -39,27 +42,48 @@ def parse_inventory(text: str, origin: str) -> Inventory:
     # 120 ms that other commands need not spend.
     from pydantic import TypeAdapter, ValidationError
 
-    data = _parse_object(text, origin)
-    if "schema" in data and data["schema"] != INVENTORY_SCHEMA:
+    try:
+        inventory = TypeAdapter(Inventory).validate_json(text)
+        _check_schema(inventory.schema, origin)
+    except ValidationError as error:
+        # Only now read once more, as plain JSON: a document of a large cluster has ten megabytes.
+        data = _parse_object(text, origin)
+        if "schema" in data:
+            _check_schema(data["schema"], origin)
+        elif "name" in data:
+            return _parse_node(text, origin)
+        raise _misfit(error, origin) from None
+    return inventory
+
+
+def _check_schema(schema: object, origin: str) -> None:
+    if schema != INVENTORY_SCHEMA:
         raise UsageError(
             f"{origin} is not a document {INVENTORY_SCHEMA}",
-            f"its schema is {ascii(data['schema'])[:64]}",
+            f"its schema is {ascii(schema)[:64]}",
             "write it with this llmgw: llmgw inventory --json",
         )
+
+
+def _parse_node(text: str, origin: str) -> Inventory:
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        if "schema" not in data and "name" in data:
-            return build_inventory([TypeAdapter(Node).validate_json(text)], "")
-        return TypeAdapter(Inventory).validate_json(text)
+        return build_inventory([TypeAdapter(Node).validate_json(text)], "")
     except ValidationError as error:
-        places = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'document'}: {item['msg']}"
-            for item in error.errors()[:_SHOWN_ERRORS]
-        )
-        raise UsageError(
-            f"{origin} does not fit {INVENTORY_SCHEMA}",
-            places,
-            "llmgw schema inventory prints what is expected",
-        ) from None
+        raise _misfit(error, origin) from None
+
+
+def _misfit(error: "ValidationError", origin: str) -> UsageError:
+    places = "; ".join(
+        f"{'.'.join(str(part) for part in item['loc']) or 'document'}: {item['msg']}"
+        for item in error.errors()[:_SHOWN_ERRORS]
+    )
+    return UsageError(
+        f"{origin} does not fit {INVENTORY_SCHEMA}",
+        places,
+        "llmgw schema inventory prints what is expected",
+    )
 
 
 def _parse_object(text: str, origin: str) -> dict[str, object]:
