@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-package test-real lint format bench check clean
+.PHONY: help setup run demo test test-package test-real lint format bench bench-compare check clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ format: setup ## let ruff rewrite what it can
 
 bench: setup ## measure; writes .benchmarks/latest.json
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-compare: setup ## two reports of make bench: OLD=before.json NEW=after.json; fails when a figure became worse
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 check: lint test test-package ## all that a change must pass
 

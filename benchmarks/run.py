@@ -5,20 +5,16 @@ Times are ratios against something measured in turn in the same run, so that the
 
 import argparse
 import asyncio
-import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.measure import Measure, format_measure, write_report
 from benchmarks.node import measure_agent_and_shim, measure_first_answer_s, simulated_node
+from benchmarks.planning import measure_planning
 from benchmarks.timing import best_wall_s, median_cpu_s, time_in_turn
-from llmgw_core import __version__
 from llmgw_core.fleet.bundle import build_bundle
 
 # Eight GPUs after 200 ms, for next to no CPU: five of these run at once, and the real one is no Python either.
@@ -47,22 +43,6 @@ exec awk -v query="$1" 'BEGIN {
 """
 
 
-@dataclass(frozen=True)
-class Measure:
-    """One measurement; `limit` is None for one that is told for comparison alone."""
-
-    name: str
-    value: float
-    limit: float | None
-    unit: str
-    detail: str = ""
-
-    @property
-    def is_within(self) -> bool:
-        """Whether it keeps its budget."""
-        return self.limit is None or self.value <= self.limit
-
-
 def main() -> int:
     """Measure, print, write. Returns 1 with --check when a budget is passed."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
@@ -87,6 +67,7 @@ def measure_all(rounds: int, seconds: float) -> Iterator[Measure]:
     with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as name:
         root = Path(name)
         yield measure_inventory(root / "here", max(3, rounds // 2))
+        yield from measure_planning(root, max(3, rounds // 2))
         yield Measure("bundle", len(build_bundle().data) / 1000, 96, "kB", "compressed")
         with simulated_node(root / "cluster") as target:
             found = asyncio.run(measure_agent_and_shim(target, root / "cluster", seconds))
@@ -139,29 +120,6 @@ def measure_inventory(folder: Path, rounds: int) -> Measure:
     smi_s, inventory_s = best_wall_s(spent["smi"]), best_wall_s(spent["inventory"])
     detail = f"{1000 * inventory_s:.0f} ms against {1000 * smi_s:.0f} ms"
     return Measure("llmgw inventory --json / nvidia-smi", inventory_s / smi_s, 2.0, "×", detail)
-
-
-def format_measure(measure: Measure) -> str:
-    """One line of the table."""
-    limit = "" if measure.limit is None else f"limit {measure.limit:g} {measure.unit}"
-    verdict = "" if measure.limit is None else ("ok" if measure.is_within else "OVER")
-    value = f"{measure.value:.2f} {measure.unit}"
-    return f"{measure.name:<38}{value:>12}  {limit:<14}{verdict:<6}{measure.detail}"
-
-
-def write_report(path: Path, measures: list[Measure]) -> None:
-    """Write all of it as JSON."""
-    report = {
-        "schema": "llmgw.benchmarks/1",
-        "version": __version__,
-        "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
-        "cpu_count": os.cpu_count(),
-        "load_1m": os.getloadavg()[0],
-        "measures": [{**asdict(item), "is_within": item.is_within} for item in measures],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,15 +37,22 @@ def time_command(argv: Sequence[str], env: Mapping[str, str]) -> Spent:
         RuntimeError: it failed.
     """
     began = time.perf_counter()
-    process = subprocess.Popen(
-        argv, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    wall_s = time.perf_counter() - began
-    # Popen would wait for it once more.
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(argv)} ended with {process.returncode}")
+    with tempfile.TemporaryFile() as told:
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=told,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - began
+        # Popen would wait for it once more.
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            told.seek(0)
+            why = told.read().decode("utf-8", "replace")
+            raise RuntimeError(f"{' '.join(argv)} ended with {process.returncode}: {why}")
     return Spent(wall_s, usage.ru_utime + usage.ru_stime)
 
 
