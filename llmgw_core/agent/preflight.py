@@ -77,6 +77,7 @@ def to_finding(trouble: Trouble, node: str) -> Finding:
         trouble.error.message,
         trouble.error.fix,
         node,
+        trouble.error.why,
     )
 
 

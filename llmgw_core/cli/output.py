@@ -32,9 +32,10 @@ def print_error(error: LlmgwError) -> None:
 
 
 def render_finding(finding: Finding) -> str:
-    """One finding in a line or two."""
+    """One finding in a line to three: what, why, what to do."""
     first = f"{finding.severity.value:7} {finding.code}  {finding.subject}: {finding.what}"
-    return clean(first) + (f"\n        → {clean(finding.fix)}" if finding.fix else "")
+    why = f"\n        because {clean(finding.why)}" if finding.why else ""
+    return clean(first) + why + (f"\n        → {clean(finding.fix)}" if finding.fix else "")
 
 
 def render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -24,9 +24,10 @@ class Finding:
     code: str  # stable, e.g. "port-taken"; what --override names
     severity: Severity
     subject: str  # the node, GPU or field, e.g. "n07 GPU 3", "tensor_parallel"
-    what: str
-    fix: str = ""
+    what: str  # is wrong
+    fix: str = ""  # what to do
     node: Optional[str] = None
+    why: str = ""  # the evidence, where `what` alone does not say it
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

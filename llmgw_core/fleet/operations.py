@@ -21,7 +21,8 @@ from llmgw_core.errors import (
     UsageError,
 )
 from llmgw_core.fleet.fleet import Fleet
-from llmgw_core.planning.launch import apply_overrides, is_launchable, plan
+from llmgw_core.planning.launch import is_launchable, plan
+from llmgw_core.planning.overrides import add_findings
 
 MAX_PORT_TRIES = 16
 RETRY_S = 30.0  # for a node that goes away between the question and its answer
@@ -44,13 +45,7 @@ async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> L
         if request.port is None and taken and port is not None and len(avoid) < MAX_PORT_TRIES:
             avoid.add(port)
             continue
-        return LaunchPlan(
-            made.schema,
-            made.launch_id,
-            made.request,
-            made.ranks,
-            _merge(request, made.findings, found),
-        )
+        return add_findings(made, found)
 
 
 async def launch_plan(
@@ -188,22 +183,6 @@ async def _preflight(fleet: Fleet, rank: RankPlan) -> tuple[Finding, ...]:
         return (
             Finding(error.code, Severity.ERROR, rank.node, error.message, error.fix, rank.node),
         )
-
-
-def _merge(
-    request: LaunchRequest, planned: Iterable[Finding], found: Iterable[Finding]
-) -> tuple[Finding, ...]:
-    """All findings once: the node sees again what the inventory had shown already."""
-    merged = list(planned)
-    known = {(item.code, item.node) for item in merged}
-    # The planner's are judged already, and an unused override is told there.
-    quiet = LaunchRequest(
-        name=request.name, engine=request.engine, model=request.model, overrides=request.overrides
-    )
-    fresh = [item for item in found if (item.code, item.node) not in known]
-    judged = [item for item in apply_overrides(quiet, fresh) if item.code != "override-unused"]
-    order = list(Severity)
-    return tuple(sorted([*merged, *judged], key=lambda item: order.index(item.severity)))
 
 
 async def _withdraw(fleet: Fleet, plan_: LaunchPlan, ranks: Iterable[RankPlan]) -> None:

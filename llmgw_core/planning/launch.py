@@ -5,28 +5,18 @@ from types import MappingProxyType
 from typing import AbstractSet, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.domain.engine import EngineKind
-from llmgw_core.domain.findings import Finding, Severity, has_errors
+from llmgw_core.domain.findings import has_errors
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import PLAN_SCHEMA, LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
 from llmgw_core.planning.engines import sglang, vllm
 from llmgw_core.planning.engines.base import served_name
+from llmgw_core.planning.overrides import apply_overrides
 from llmgw_core.planning.placement import Placement, place
 from llmgw_core.planning.placement_rules import check_name_elsewhere, check_placement
 from llmgw_core.planning.request_rules import check_request
 
 ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
-# Policy, not impossibility: the operator may take these upon himself.
-OVERRIDABLE = frozenset(
-    {
-        "fp8-capability",
-        "fp8-kv-capability",
-        "quantization-capability",
-        "dtype-capability",
-        "mixed-classes",
-        "gpu-unfit",
-    }
-)
 _ID_DIGITS = 8
 
 
@@ -61,36 +51,9 @@ def plan(
     return LaunchPlan(PLAN_SCHEMA, launch_id, shown, ranks, apply_overrides(request, findings))
 
 
-def apply_overrides(request: LaunchRequest, findings: Sequence[Finding]) -> Tuple[Finding, ...]:
-    """The findings, errors first, those that the operator overrides turned into warnings that say so."""
-    judged = [_override(finding, request.overrides) for finding in findings]
-    known = {finding.code for finding in findings}
-    judged += [
-        Finding(
-            "override-unused",
-            Severity.WARNING,
-            "overrides",
-            f"{code} was not found, or cannot be overridden",
-            f"codes that can: {', '.join(sorted(OVERRIDABLE))}",
-        )
-        for code in request.overrides
-        if code not in known or code not in OVERRIDABLE
-    ]
-    order = list(Severity)
-    return tuple(sorted(judged, key=lambda finding: order.index(finding.severity)))
-
-
 def is_launchable(plan: LaunchPlan) -> bool:
     """Whether nothing stops the plan."""
     return bool(plan.ranks) and not has_errors(plan.findings)
-
-
-def _override(finding: Finding, overrides: Sequence[str]) -> Finding:
-    if finding.severity is not Severity.ERROR or finding.code not in OVERRIDABLE.intersection(
-        overrides
-    ):
-        return finding
-    return replace(finding, severity=Severity.WARNING, what=f"{finding.what} (overridden)")
 
 
 def _build_rank(

@@ -45,7 +45,7 @@ def plan_lines(plan: LaunchPlan) -> tuple[Line, ...]:
 
 
 def finding_lines(finding: Finding) -> list[Line]:
-    """What is wrong and what to do."""
+    """What is wrong, why, and what to do."""
     look = severity_state(finding.severity)
     said = [
         line(
@@ -54,6 +54,8 @@ def finding_lines(finding: Finding) -> list[Line]:
             span(f"  [{finding.code}]", Tone.DIM),
         )
     ]
+    if finding.why:
+        said.append(line(span(f"  because {finding.why}", Tone.DIM)))
     return [*said, line(span(f"  → {finding.fix}"))] if finding.fix else said
 
 

@@ -21,7 +21,8 @@ from llmgw_core.errors import (
 )
 from llmgw_core.fleet import operations
 from llmgw_core.fleet.fleet import Fleet
-from tests.support.plans import LAUNCH_ID, engine, four, node, planned, request
+from llmgw_core.planning.overrides import add_findings
+from tests.support.plans import LAUNCH_ID, codes, engine, four, gpu, node, planned, request
 
 
 class FakeNode:
@@ -152,6 +153,28 @@ async def test_port_of_a_stranger_is_an_error_when_the_operator_named_it() -> No
     assert [item.code for item in made.findings if item.severity is Severity.ERROR] == [
         "port-taken"
     ]
+
+
+def test_two_things_of_one_kind_on_a_node_are_both_told_and_the_same_thing_once() -> None:
+    held = node("n1", gpu(0, available=False, engine="a"), gpu(1))
+    plan = planned(request(gpus=(0, 1), tensor_parallel=2), held)
+    by_node = [
+        Finding("gpu-taken", Severity.ERROR, f"GPU {index}", "not free", "", "n1")
+        for index in (0, 1)
+    ]
+
+    merged = add_findings(plan, by_node)
+
+    assert sorted(item.subject for item in merged.findings) == ["GPU 1", "n1 GPU 0"]
+
+
+def test_override_of_what_only_the_node_found_is_used() -> None:
+    plan = planned(request(overrides=("gpu-unfit",)))
+    late = Finding("gpu-unfit", Severity.ERROR, "GPU 0", "it is hot", "", "n1")
+
+    merged = add_findings(plan, [late])
+
+    assert codes(merged) == {"gpu-unfit": "warning"}
 
 
 async def test_node_that_cannot_be_asked_is_a_finding() -> None:
