@@ -60,6 +60,14 @@ class LogReadParams:
 
 
 @dataclass(eq=False, repr=False)
+class NetworkFactsParams:
+    """For which engine: where it is installed, and its NCCL_CONF_FILE."""
+
+    venv: Optional[str] = None
+    conf_file: Optional[str] = None
+
+
+@dataclass(eq=False, repr=False)
 class FabricListenParams:
     """Where to wait for one connection: an address, else the netdev's own."""
 

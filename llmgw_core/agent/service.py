@@ -17,6 +17,7 @@ from llmgw_core.agent.params import (
     InventoryParams,
     LaunchParams,
     LogReadParams,
+    NetworkFactsParams,
     PreflightParams,
     StopParams,
 )
@@ -61,6 +62,7 @@ class AgentService:
             ),
             "engine.forget": _Method(ForgetParams, self._forget),
             "log.read": _Method(LogReadParams, self._read_log),
+            "network.facts": _Method(NetworkFactsParams, self._read_network),
             "fabric.listen": _Method(
                 FabricListenParams, lambda p: listen_fabric(p.token, p.address, p.netdev)
             ),
@@ -102,6 +104,11 @@ class AgentService:
         if self.supervisor.is_busy():
             return Tick(changed, live, HURRIED_TICK_S)
         return Tick(changed, live, BUSY_TICK_S if live else IDLE_TICK_S)
+
+    def _read_network(self, params: NetworkFactsParams) -> Any:
+        from llmgw_core.agent.network_facts import read_network_facts
+
+        return read_network_facts(self._env, params.venv, params.conf_file)
 
     def _pingpong(self, params: FabricPingpongParams) -> Any:
         port = PingpongPort(params.hca, params.port, params.gid_index)

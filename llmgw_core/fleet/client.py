@@ -14,6 +14,7 @@ from llmgw_core.domain.findings import Finding
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import RankPlan
 from llmgw_core.domain.model import LaunchFacts
+from llmgw_core.domain.network import NodeNetwork
 from llmgw_core.domain.reach import FabricConnection, FabricListener
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
@@ -130,6 +131,22 @@ class AgentClient:
         """Return log bytes from that offset on; a negative one counts from the end."""
         params = {"engine": engine, "offset": offset, "max_bytes": max_bytes}
         return await self._ask(LogChunk, "log.read", params)
+
+    async def network_facts(
+        self, venv: str | None = None, conf_file: str | None = None
+    ) -> NodeNetwork | None:
+        """Return what decides whether ranks there reach others; None: the agent is of an earlier version.
+
+        Args:
+            venv: of the engine, for the versions in it.
+            conf_file: the engine's NCCL_CONF_FILE.
+        """
+        params = {"venv": venv, "conf_file": conf_file}
+        try:
+            return await self._ask(NodeNetwork, "network.facts", params)
+        except ProtocolError:
+            self._raise_failure()  # it answered, and what it said does not fit
+            return None
 
     async def fabric_listen(
         self, token: str, address: str | None, netdev: str | None

@@ -271,3 +271,21 @@ async def test_one_error_object_is_not_raised_twice() -> None:
             errors.append(caught.value)
 
         assert errors[0] is not errors[1]
+
+
+async def test_agent_of_an_earlier_version_has_no_network_facts() -> None:
+    def answer(request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["method"] == "network.facts":
+            return make_error(request["id"], ProtocolError("no method", "", ""))
+        listed: dict[str, Any] | None = answering("engine.list", [])(request)
+        return listed
+
+    async with connected(answer) as (client, _):
+        assert await client.network_facts() is None
+        assert await client.engines() == ()
+
+
+async def test_network_facts_that_do_not_fit_are_no_earlier_version() -> None:
+    async with connected(answering("network.facts", {"interfaces": "eth0"})) as (client, _):
+        with pytest.raises(ProtocolError, match=r"network\.facts"):
+            await client.network_facts()
