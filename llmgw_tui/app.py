@@ -16,7 +16,9 @@ from textual.worker import Worker, WorkerState
 from llmgw_core.errors import LlmgwError, UsageError
 from llmgw_tui.feed import Feed
 from llmgw_tui.messages import (
+    ActAccepted,
     ActionFailed,
+    ActRequested,
     LaunchFailed,
     LaunchRequested,
     LaunchSucceeded,
@@ -27,9 +29,8 @@ from llmgw_tui.messages import (
     PlanRequested,
     RefreshRequested,
     SnapshotArrived,
-    StopAccepted,
-    StopRequested,
 )
+from llmgw_tui.present.acts import Act
 from llmgw_tui.present.pick import jump_targets
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.main import MainScreen
@@ -182,9 +183,9 @@ class LlmgwApp(App[None]):
         else:
             self._complain(f"launch {event.plan.request.name}: {event.error}")
 
-    @on(StopAccepted)
-    def _on_stopping(self, event: StopAccepted) -> None:
-        self.notify(f"{event.engine_id} on {event.node} is being stopped.", markup=False)
+    @on(ActAccepted)
+    def _on_accepted(self, event: ActAccepted) -> None:
+        self.notify(event.said, markup=False)
 
     @on(ActionFailed)
     def _on_failed(self, event: ActionFailed) -> None:
@@ -210,12 +211,12 @@ class LlmgwApp(App[None]):
             return
         self._work(self._feed.launch(event.plan, self.post_message), "launch", exclusive=False)
 
-    @on(StopRequested)
-    def _on_stop_wanted(self, event: StopRequested) -> None:
-        if self._refuse("stop"):
+    @on(ActRequested)
+    def _on_act_wanted(self, event: ActRequested) -> None:
+        if self._refuse(event.act):
             return
-        stop = self._feed.stop(event.node, event.engine_id, event.grace_seconds, self.post_message)
-        self._work(stop, "stop", exclusive=False)
+        doing = self._feed.act(event.act, event.targets, self.post_message)
+        self._work(doing, event.act, exclusive=False)
 
     def _refuse(self, action: str) -> bool:
         """Whether this console only looks; says so."""
@@ -251,7 +252,11 @@ class LlmgwApp(App[None]):
                 )
             if not self._read_only:
                 yield SystemCommand("Launch", "Launch an engine", main.action_launch)
-                yield SystemCommand("Stop", "Stop the selected engine", main.action_stop)
+                for act in Act:
+                    title = act.value.capitalize()
+                    yield SystemCommand(
+                        title, f"{title} the selected engine", partial(main.action_act, act.value)
+                    )
             yield SystemCommand("Log", "Follow the selected engine's log", main.action_logs)
             yield SystemCommand("Refresh", "Read all nodes again now", main.action_refresh)
             yield SystemCommand("Help", "Show every key", main.action_help)

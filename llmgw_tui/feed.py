@@ -1,7 +1,7 @@
 """The only file that awaits the fleet: turns its pictures into messages, and commands into calls to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
 from llmgw_core.errors import EngineNotFound, LlmgwError
 from llmgw_tui.messages import (
+    ActAccepted,
     ActionFailed,
     LaunchFailed,
     LaunchSucceeded,
@@ -19,8 +20,8 @@ from llmgw_tui.messages import (
     LogInterrupted,
     PlanArrived,
     SnapshotArrived,
-    StopAccepted,
 )
+from llmgw_tui.present.acts import Act
 
 LOG_CHUNK_BYTES = 65536
 LOG_START_BYTES = 262144  # how far before its end a log is read from
@@ -64,8 +65,16 @@ class Operations(Protocol):
         """Begin to stop an engine."""
         ...
 
+    async def forget(self, node: str, engine_id: str) -> None:
+        """Remove the record and the log of an engine that is over."""
+        ...
+
+    async def restart(self, ranks: Sequence[tuple[str, str]], launch_id: str) -> None:
+        """Stop all ranks of an engine, and launch the same again."""
+        ...
+
     async def refresh(self) -> None:
-        """Read all nodes again."""
+        """Read all nodes again; try at once those that wait for their next try."""
         ...
 
 
@@ -109,33 +118,44 @@ class Feed:
         else:
             post(LaunchSucceeded(plan, engines))
 
-    async def stop(
-        self,
-        node: str,
-        engine_id: str,
-        grace_seconds: float | None,
-        post: Callable[[Message], object],
+    async def act(
+        self, act: str, targets: Sequence[tuple[str, ...]], post: Callable[[Message], object]
     ) -> None:
-        """Begin to stop an engine; how it goes on is seen in the pictures."""
+        """Stop, restart or forget engines; how a stop goes on is seen in the pictures. One failure keeps no other."""
+        ranks = [(target[0], target[1]) for target in targets]
+        if act == Act.RESTART:
+            names = ", ".join(f"{name} on {node}" for node, name in ranks)
+            post(ActAccepted(act, f"{names} is being stopped, to be started again."))
+            restart = self._operations.restart(ranks, self._new_id())
+            await self._try(f"restart {names}", restart, post)
+            return
+        await asyncio.gather(*(self._act_on(act, node, name, post) for node, name in ranks))
 
-        async def act() -> None:
-            await self._operations.stop(node, engine_id, grace_seconds)
-            post(StopAccepted(node, engine_id))
+    async def _act_on(
+        self, act: str, node: str, engine_id: str, post: Callable[[Message], object]
+    ) -> None:
+        async def do() -> None:
+            if act == Act.FORGET:
+                await self._operations.forget(node, engine_id)
+                post(ActAccepted(act, f"{engine_id} on {node} is forgotten."))
+            else:
+                await self._operations.stop(node, engine_id, None)
+                post(ActAccepted(act, f"{engine_id} on {node} is being stopped."))
 
-        await self._try(f"stop {engine_id} on {node}", act, post)
+        await self._try(f"{act} {engine_id} on {node}", do(), post)
 
     async def refresh(self, post: Callable[[Message], object]) -> None:
         """Read all nodes again now."""
-        await self._try("refresh", self._operations.refresh, post)
+        await self._try("refresh", self._operations.refresh(), post)
 
     async def _try(
         self,
         action: str,
-        act: Callable[[], Awaitable[None]],
+        doing: Awaitable[None],
         post: Callable[[Message], object],
     ) -> None:
         try:
-            await act()
+            await doing
         except LlmgwError as error:
             post(ActionFailed(action, error))
 
@@ -197,8 +217,18 @@ class FleetOperations:
 
         await stop_engine(self._fleet, node, engine_id, grace_seconds)
 
+    async def forget(self, node: str, engine_id: str) -> None:
+        """Remove the record and the log of an engine that is over."""
+        await self._fleet.client(node).forget(uuid4().hex, engine_id)
+
+    async def restart(self, ranks: Sequence[tuple[str, str]], launch_id: str) -> None:
+        """Stop all ranks of an engine, and launch the same again."""
+        from llmgw_core.fleet.restarting import restart_engine
+
+        await restart_engine(self._fleet, ranks, launch_id, self._environ)
+
     async def refresh(self) -> None:
-        """Read all connected nodes again; each connection reports by itself."""
+        """Read all connected nodes again, each of which reports by itself; try the others at once."""
         names = [target.name for target in self._fleet.targets]
         await asyncio.gather(*(self._refresh_node(name) for name in names))
 
@@ -206,5 +236,5 @@ class FleetOperations:
         try:
             await self._fleet.client(name).inventory(max_age_s=0.0)
         except LlmgwError:
-            # The node's row says so already, and its connection is being tried again.
-            return
+            # The node's row says so already.
+            self._fleet.retry_now(name)

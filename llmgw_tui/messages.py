@@ -71,23 +71,25 @@ class LaunchFailed(Message):
         self.error = error
 
 
-class StopRequested(Message):
-    """Stop this engine: by node and id, never by a row. None: the grace it was launched with."""
+class ActRequested(Message):
+    """Do this to these engines: each by (node, engine id), never by a row.
 
-    def __init__(self, node: str, engine_id: str, grace_seconds: float | None = None) -> None:
+    `act` is one of "stop", "restart", "forget"; a restart is of one engine, whose ranks these are.
+    """
+
+    def __init__(self, act: str, targets: tuple[tuple[str, ...], ...]) -> None:
         super().__init__()
-        self.node = node
-        self.engine_id = engine_id
-        self.grace_seconds = grace_seconds
+        self.act = act
+        self.targets = targets
 
 
-class StopAccepted(Message):
-    """The node is stopping the engine."""
+class ActAccepted(Message):
+    """The node has begun with it, or done it; `said` tells a person so."""
 
-    def __init__(self, node: str, engine_id: str) -> None:
+    def __init__(self, act: str, said: str) -> None:
         super().__init__()
-        self.node = node
-        self.engine_id = engine_id
+        self.act = act
+        self.said = said
 
 
 class ActionFailed(Message):

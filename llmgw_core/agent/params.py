@@ -51,6 +51,13 @@ class ForgetParams:
 
 
 @dataclass(eq=False, repr=False)
+class EngineParams:
+    """Which engine is meant, by id or name."""
+
+    engine: str
+
+
+@dataclass(eq=False, repr=False)
 class LogReadParams:
     """Which bytes of which log; a negative offset counts from the end."""
 

@@ -10,6 +10,7 @@ from llmgw_core.agent.fabric_pingpong import PingpongPort, answer_pingpong, call
 from llmgw_core.agent.fabric_probe import connect_fabric, listen_fabric
 from llmgw_core.agent.inventory import NodeProbe
 from llmgw_core.agent.params import (
+    EngineParams,
     FabricConnectParams,
     FabricListenParams,
     FabricPingpongParams,
@@ -61,6 +62,7 @@ class AgentService:
                 StopParams, lambda p: supervisor.stop(p.key, p.engine, p.grace_seconds)
             ),
             "engine.forget": _Method(ForgetParams, self._forget),
+            "engine.plan": _Method(EngineParams, lambda p: supervisor.read_plan(p.engine)),
             "log.read": _Method(LogReadParams, self._read_log),
             "network.facts": _Method(NetworkFactsParams, self._read_network),
             "fabric.listen": _Method(

@@ -149,6 +149,22 @@ class Supervisor:
             self._engines.pop(found.id, None)
             self._stoppers.pop(found.id, None)
 
+    def read_plan(self, engine: str) -> RankPlan:
+        """What was launched as the engine of that id or name. It holds no secret.
+
+        Raises:
+            EngineNotFound: there is none, or its record is torn.
+        """
+        with self._lock:
+            found = self._find(engine)
+            if found.spec is None:
+                raise EngineNotFound(
+                    f"how {found.id} was launched cannot be read",
+                    "its record is torn",
+                    "launch it anew",
+                )
+            return found.spec.rank
+
     def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
         """A piece of the engine's log; secrets it was given come back as stars.
 

@@ -127,6 +127,15 @@ class AgentClient:
         """Remove an ended engine's records and log from the node."""
         await self._request("engine.forget", {"key": key, "engine": engine}, self._timeout_s)
 
+    async def read_plan(self, engine: str) -> RankPlan:
+        """Return what was launched as that engine.
+
+        Raises:
+            EngineNotFound: there is none.
+            ProtocolError: the agent is too old to tell.
+        """
+        return await self._ask(RankPlan, "engine.plan", {"engine": engine})
+
     async def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
         """Return log bytes from that offset on; a negative one counts from the end."""
         params = {"engine": engine, "offset": offset, "max_bytes": max_bytes}

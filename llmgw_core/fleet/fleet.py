@@ -144,6 +144,12 @@ class Fleet:
             )
         return link.client
 
+    def retry_now(self, node: str) -> None:
+        """Let a node that waits for its next try be tried at once."""
+        link = self._links.get(node)
+        if link is not None:
+            link.retry_now()
+
     def _assemble(self, views: Sequence[NodeView]) -> FleetSnapshot:
         nodes, fabrics, islands = assign_fabrics([view.node for view in views], self._fabrics)
         filled = {node.name: node for node in nodes}

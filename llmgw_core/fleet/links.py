@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -49,6 +49,7 @@ class NodeLink:
         self._client: AgentClient | None = None
         self._fault: LlmgwError | None = None
         self._backoff = Backoff(settings.rng)
+        self._hurry = asyncio.Event()
 
     @property
     def client(self) -> AgentClient:
@@ -76,7 +77,17 @@ class NodeLink:
             # The edge: a bug met on one node must not take the others' links with it.
             except Exception as error:  # noqa: BLE001
                 self._fail(_stumbled(error, self.target.name), started_at)
-            await asyncio.sleep(self._backoff.delay_s)
+            await self._pause()
+
+    def retry_now(self) -> None:
+        """Try at once where the link waits for its next try; nothing where it holds."""
+        self._hurry.set()
+
+    async def _pause(self) -> None:
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.delay_s):
+                await self._hurry.wait()
 
     async def _follow_node(self) -> None:
         """One connection from its opening to its end, which is always an error."""

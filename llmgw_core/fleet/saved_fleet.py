@@ -1,7 +1,7 @@
 """A saved inventory in the place of a fleet: to look at, and to plan by."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from llmgw_core.domain.engine import EngineStatus
@@ -58,6 +58,24 @@ class SavedFleet:
         """
         del engine_id, grace_seconds
         raise _out_of_reach(node)
+
+    async def forget(self, node: str, engine_id: str) -> None:
+        """Raise: nothing can be forgotten.
+
+        Raises:
+            UsageError: always.
+        """
+        del engine_id
+        raise _out_of_reach(node)
+
+    async def restart(self, ranks: Sequence[tuple[str, str]], launch_id: str) -> None:
+        """Raise: nothing can be started.
+
+        Raises:
+            UsageError: always.
+        """
+        del launch_id
+        raise _out_of_reach(", ".join(node for node, _ in ranks))
 
     async def refresh(self) -> None:
         """Do nothing: the document stays as it is."""

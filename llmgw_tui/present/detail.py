@@ -42,7 +42,9 @@ def retry_text(view: NodeView, now: float) -> str | None:
     if view.retry_at is None:
         return None
     wait = view.retry_at - now
-    return "trying again now" if wait <= 0 else f"trying again in {format_age(wait + 0.999)}"
+    return (
+        "trying again now" if wait <= 0 else f"trying again in {format_age(wait + 0.999)} (r: now)"
+    )
 
 
 def is_waiting(snapshot: FleetSnapshot | None) -> bool:

@@ -3,6 +3,7 @@
 from llmgw_core.domain.hardware import Port
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, Island, Node, NodeView
 from llmgw_tui.present.detail import BLANK, fact, heading, kind_text, port_is_up, rate_text
+from llmgw_tui.present.reasons import port_verdict
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.present.units import count_of
@@ -98,6 +99,7 @@ def _bare_lines(node: Node) -> list[Line]:
 def _port_lines(node: Node, port: Port) -> list[Line]:
     return [
         line(span(f"{node.name} {port.hca}:{port.port}", Tone.TITLE), "  ", *state_cell(port)),
+        *port_verdict(port),
         fact("kind", f"{kind_text(port.kind)} over ", span(port.link_layer)),
         fact("link", span(port.physical_state), f", {rate_text(port)}b/s"),
         fact("fabric", span(port.fabric or "none usable", Tone.ACCENT)),

@@ -1,7 +1,7 @@
 """The GPU view: every GPU of the cluster in one table. Pure."""
 
 from llmgw_core.domain.hardware import Gpu
-from llmgw_core.domain.inventory import Contact, FleetSnapshot, Node, NodeView
+from llmgw_core.domain.inventory import Contact, FleetSnapshot, NodeView
 from llmgw_tui.present.detail import (
     BLANK,
     away_note,
@@ -14,6 +14,7 @@ from llmgw_tui.present.detail import (
     memory_text,
     process_lines,
 )
+from llmgw_tui.present.reasons import gpu_verdict
 from llmgw_tui.present.states import gpu_state
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, bar, line, span
@@ -88,16 +89,16 @@ def detail(snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
     for view in snapshot.nodes:
         for gpu in view.node.gpus:
             if (view.node.name, str(gpu.index)) == key:
-                return _detail(view.node, gpu)
+                return _detail(view, gpu)
     return (line(span("This GPU is no longer there.", Tone.DIM)),)
 
 
-def _detail(node: Node, gpu: Gpu) -> tuple[Line, ...]:
-    verdict = "an operator would launch on it" if gpu.available else "not available for a launch"
+def _detail(view: NodeView, gpu: Gpu) -> tuple[Line, ...]:
+    node = view.node
     lines: list[Line] = [
         line(span(f"{node.name} GPU {gpu.index}", Tone.TITLE), "  ", *gpu_state(gpu).cell),
         *fault_lines(node.error),
-        line(span(verdict, Tone.DIM)),
+        *gpu_verdict(view, gpu),
         *health_lines(gpu, with_index=False),
         BLANK,
         fact("name", span(gpu.name)),

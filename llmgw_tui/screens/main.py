@@ -11,22 +11,22 @@ from textual.widgets import ContentSwitcher
 
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.messages import (
+    ActRequested,
     LogArrived,
     LogInterrupted,
     RefreshRequested,
-    StopRequested,
 )
 from llmgw_tui.present import engines
+from llmgw_tui.present.acts import Act, ask_about, ranks_of, refusal
 from llmgw_tui.present.header import header
 from llmgw_tui.present.pick import engine_under
-from llmgw_tui.present.stop import refusal, stop_target
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
+from llmgw_tui.screens.confirm import ConfirmScreen
 from llmgw_tui.screens.following import LogFollower
 from llmgw_tui.screens.help import HelpScreen, help_groups
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.pacing import DrawPacer
-from llmgw_tui.screens.stop import StopScreen
 from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, FABRIC, GPUS, IDS, LOG_ID, TITLES
 from llmgw_tui.widgets.key_bar import KeyBar
 from llmgw_tui.widgets.log_panel import LogPanel
@@ -49,9 +49,27 @@ class MainScreen(Screen[None]):
         ),
         Binding("L", "launch", "Launch", key_display="L", tooltip="Launch an engine"),
         Binding(
-            "X", "stop", "Stop", key_display="X", tooltip="Stop the selected engine; asks first"
+            "X",
+            "act('stop')",
+            "Stop",
+            key_display="X",
+            tooltip="Stop the selected engine, or the marked ones; asks first",
         ),
         Binding("l", "logs", "Log", tooltip="Follow the log of the selected engine"),
+        Binding(
+            "R",
+            "act('restart')",
+            "Restart",
+            key_display="R",
+            tooltip="Stop the selected engine and launch the same again; asks first",
+        ),
+        Binding(
+            "F",
+            "act('forget')",
+            "Forget",
+            key_display="F",
+            tooltip="Remove the record and the log of an engine that is over; asks first",
+        ),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape,backspace", "back", "Back", show=False),
         Binding("q", "back_or_quit", "Back/quit", tooltip="Back; at the top, quit"),
@@ -223,7 +241,7 @@ class MainScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Grey what a read-only console does not do."""
         del parameters
-        return None if self._read_only and action in ("launch", "stop") else True
+        return None if self._read_only and action in ("launch", "act") else True
 
     def action_view(self, place: int) -> None:
         """Show a numbered view."""
@@ -271,17 +289,29 @@ class MainScreen(Screen[None]):
             node = key[0] if key else None
         self.app.push_screen(LaunchScreen(self._snapshot, node))
 
-    def action_stop(self) -> None:
-        """Ask about stopping the engine that is selected now, whatever moves meanwhile."""
+    def chosen_engines(self) -> tuple[engines.EngineView, ...]:
+        """The engines that a key would act on now: the marked ones, else the selected one with all its ranks."""
+        if self.current == ENGINES_ID:
+            keys = self.view_of(ENGINES_ID).table.marked
+            found = (engines.find_engine(self._snapshot, key) for key in keys)
+            marked = tuple(item for item in found if item is not None)
+            if marked:
+                return marked
         item = self.selected_engine()
-        why_not = refusal(item)
-        if item is None or why_not is not None:
-            self.notify(why_not or "", severity="warning", markup=False)
-            return
-        self.app.push_screen(StopScreen(stop_target(item, self._clock())), self._on_stop_answer)
+        return () if item is None else ranks_of(self._snapshot, item)
 
-    def _on_stop_answer(self, request: StopRequested | None) -> None:
+    def action_act(self, name: str) -> None:
+        """Ask about stopping, restarting or forgetting the engines chosen now, whatever moves meanwhile."""
+        act, items = Act(name), self.chosen_engines()
+        why_not = refusal(act, items)
+        if why_not is not None:
+            self.notify(why_not, severity="warning", markup=False)
+            return
+        self.app.push_screen(ConfirmScreen(ask_about(act, items, self._clock())), self._on_answer)
+
+    def _on_answer(self, request: ActRequested | None) -> None:
         if request is not None:
+            self.view_of(ENGINES_ID).table.clear_marks()
             self.post_message(request)
 
     def action_refresh(self) -> None:

@@ -1,11 +1,24 @@
 """The line at the bottom: the keys that do something now. One line drawn, where Textual's own mounts a widget a key."""
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.binding import Binding
 from textual.screen import Screen
 
-from llmgw_tui.present.text import Line, Tone, line, plain, span
+from llmgw_tui.present.text import Line, Tone, line, span, width
 from llmgw_tui.widgets.toned import LineBar
+
+HELP_KEY = "question_mark"  # never left out: it shows all the others
+
+
+def fit_entries(entries: Sequence[tuple[str, Line]], cells: int) -> tuple[tuple[str, Line], ...]:
+    """The (key, drawn) entries that fit, in their order; the last are left out first, and help never."""
+    kept = list(entries)
+    while len(kept) > 1 and sum(width(drawn) for _, drawn in kept) > cells:
+        place = next(n for n in range(len(kept) - 1, -1, -1) if kept[n][0] != HELP_KEY)
+        del kept[place]
+    return tuple(kept)
 
 
 class KeyBar(LineBar):
@@ -29,17 +42,24 @@ class KeyBar(LineBar):
 
     def show_keys(self) -> None:
         """Draw the bindings that are valid now, the focused widget's first."""
-        value: Line = ()
-        self._zones = []
+        entries: list[tuple[str, Line]] = []
         seen: set[str] = set()
         for _, binding, enabled, _ in self.screen.active_bindings.values():
-            if not binding.show or binding.action in seen:
-                continue
-            seen.add(binding.action)
-            start = len(plain(value))
-            value = (*value, *self._key(binding, enabled=enabled))
-            self._zones.append((start, len(plain(value)), binding.key))
+            if binding.show and binding.action not in seen:
+                seen.add(binding.action)
+                entries.append((binding.key, self._key(binding, enabled=enabled)))
+        value: Line = ()
+        self._zones = []
+        for key, drawn in fit_entries(entries, self.size.width):
+            start = width(value)
+            value = (*value, *drawn)
+            self._zones.append((start, width(value), key))
         self.set_line(value)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show as many keys as there is room for now."""
+        del event
+        self.show_keys()
 
     def _key(self, binding: Binding, *, enabled: bool) -> Line:
         display = self.app.get_key_display(binding)

@@ -37,6 +37,9 @@ class Table(TonedView, can_focus=True):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", key_display="enter"),
+        Binding(
+            "space", "mark", "Mark", tooltip="Mark the row, for what acts on several", show=False
+        ),
         Binding("j,down", "move(1)", "Down", show=False),
         Binding("k,up", "move(-1)", "Up", show=False),
         Binding("g,home", "edge(-1)", "First", show=False),
@@ -68,6 +71,7 @@ class Table(TonedView, can_focus=True):
         self._widths: tuple[int, ...] = tuple(0 for _ in columns)
         self._key: Key | None = None
         self._place = 0
+        self._marked: set[Key] = set()
         self._mark: tuple[int, str] | None = None  # the column it is sorted by, and its arrow
 
     def mark_column(self, place: int | None, arrow: str) -> None:
@@ -90,6 +94,24 @@ class Table(TonedView, can_focus=True):
     def cursor_key(self) -> Key | None:
         """The key of the selected row; None in an empty table."""
         return self._key
+
+    @property
+    def marked(self) -> tuple[Key, ...]:
+        """The keys of the marked rows that are there, in their order."""
+        return tuple(row.key for row in self._rows if row.key in self._marked)
+
+    def clear_marks(self) -> None:
+        """Mark no row."""
+        if self._marked:
+            self._marked.clear()
+            self.refresh()
+
+    def action_mark(self) -> None:
+        """Mark the selected row or take its mark away, and go on to the next."""
+        if self._key is not None:
+            self._marked ^= {self._key}
+            self.refresh()
+            self.action_move(1)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -183,6 +205,8 @@ class Table(TonedView, can_focus=True):
 
     def _cells(self, row: Row, *, chosen: bool) -> Line:
         parts: list[Span] = [Span("▸" if chosen else " ", Tone.STRONG)]
+        if self._marked:
+            parts.append(Span("✓" if row.key in self._marked else " ", Tone.ACCENT))
         first = True
         for column, cell, cells in zip(self._columns, row.cells, self._widths, strict=True):
             if cells == 0:

@@ -76,6 +76,7 @@ async def test_engine_is_launched_read_left_alone_found_again_and_stopped(home: 
     async with console(home) as second:
         (found,) = await second.engines()
         node = await second.inventory(0.0)
+        launched = await second.read_plan("counter")
         more = await read_text(second, started.id, len(begin) + 50)
         await second.stop("k2", "counter", 2.0)
         ended = await until(second, EngineState.STOPPED)
@@ -85,6 +86,7 @@ async def test_engine_is_launched_read_left_alone_found_again_and_stopped(home: 
     assert not has_errors(findings)
     assert started.id == again.id == found.id
     assert [engine.pid for engine in node.engines] == [started.pid]
+    assert launched == rank
     assert more.startswith(begin)
     assert begin.startswith("counter starts\nline 000001\n")
     assert ended.exit is not None

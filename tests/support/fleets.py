@@ -1,7 +1,7 @@
 """Fleets for the console's tests and pictures: domain objects, no network, one fixed clock."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from llmgw_core.domain.engine import (
@@ -291,6 +291,8 @@ class FakeFleet:
         self.planned: list[LaunchRequest] = []
         self.launched: list[LaunchPlan] = []
         self.stopped: list[tuple[str, str, float | None]] = []
+        self.forgotten: list[tuple[str, str]] = []
+        self.restarted: list[tuple[tuple[tuple[str, str], ...], str]] = []
         self.refreshed = 0
         self.findings: tuple[Finding, ...] = ()
         self.error: LlmgwError | None = None  # raised by whatever is asked next
@@ -329,6 +331,16 @@ class FakeFleet:
     async def stop(self, node: str, engine_id: str, grace_seconds: float | None) -> None:
         """Note the stop."""
         self.stopped.append((node, engine_id, grace_seconds))
+        self._fail_once()
+
+    async def forget(self, node: str, engine_id: str) -> None:
+        """Note what is forgotten."""
+        self.forgotten.append((node, engine_id))
+        self._fail_once()
+
+    async def restart(self, ranks: Sequence[tuple[str, str]], launch_id: str) -> None:
+        """Note what is restarted, and under which launch id."""
+        self.restarted.append((tuple(ranks), launch_id))
         self._fail_once()
 
     async def refresh(self) -> None:

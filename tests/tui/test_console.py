@@ -8,12 +8,12 @@ from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.errors import GpuTaken, Unreachable
 from llmgw_tui.app import LlmgwApp
+from llmgw_tui.screens.confirm import ConfirmScreen
 from llmgw_tui.screens.help import HelpScreen
 from llmgw_tui.screens.launch import LaunchScreen
-from llmgw_tui.screens.stop import StopScreen
 from llmgw_tui.widgets.table import Table
 from llmgw_tui.widgets.toned import LineBar, Pane
-from tests.support.console import running, screen_text, until
+from tests.support.console import LAUNCH_ID, running, screen_text, until
 from tests.support.fleets import (
     NOW,
     FakeFleet,
@@ -113,12 +113,12 @@ async def test_an_engine_that_serves_is_stopped_only_by_its_name() -> None:
     fleet = FakeFleet(make_cluster())
     async with running(fleet) as (app, pilot):
         await pilot.press("4", "X", "enter", *"chatt", "enter")
-        asked = app.screen.query_one("#stop-ask", LineBar).text
+        asked = app.screen.query_one("#confirm-ask", LineBar).text
         before = list(fleet.stopped)
         await pilot.press("backspace", "enter")
         await until(pilot, lambda: bool(fleet.stopped))
 
-    assert "not its name" in asked
+    assert "That is not it. Type chat" in asked
     assert (before, fleet.stopped) == ([], [("gpu1", "chat-0badcafe", None)])
 
 
@@ -126,11 +126,61 @@ async def test_escape_leaves_an_engine_alone() -> None:
     fleet = FakeFleet(make_cluster())
     async with running(fleet) as (app, pilot):
         await pilot.press("4", "j", "X")
-        was_asked = isinstance(app.screen, StopScreen)
+        was_asked = isinstance(app.screen, ConfirmScreen)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.main)
 
     assert (was_asked, fleet.stopped) == (True, [])
+
+
+async def test_several_marked_engines_are_stopped_by_their_number() -> None:
+    fleet = FakeFleet(make_engines("a", "b", "c"))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "space", "j", "space", "X", "enter")
+        asked = app.screen.query_one("#confirm-ask", LineBar).text
+        await pilot.press(*"stop 2", "enter")
+        await until(pilot, lambda: len(fleet.stopped) == 2)
+
+    assert "Type stop 2" in asked
+    assert sorted(fleet.stopped) == [("n1", "a-0badcafe", None), ("n1", "c-0badcafe", None)]
+
+
+async def test_an_engine_that_is_over_is_forgotten_and_one_that_runs_is_not() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "F")
+        refused = (app.screen is app.main, screen_text(app))
+        await pilot.press("G", "F", "enter")
+        await until(pilot, lambda: bool(fleet.forgotten))
+
+    assert refused[0]
+    assert "stop it first" in refused[1]
+    assert fleet.forgotten == [("gpu3", "embed-0badcafe")]
+
+
+async def test_a_restart_takes_all_ranks_under_one_new_launch() -> None:
+    ranks = tuple(
+        make_engine("big", id=f"big-0badcafe-r{rank}", rank=rank, ranks=2) for rank in range(2)
+    )
+    views = [make_view(make_node(f"n{rank}", engines=(ranks[rank],))) for rank in range(2)]
+    fleet = FakeFleet(make_snapshot(*views))
+    async with running(fleet) as (_, pilot):
+        await pilot.press("4", "R", *"big", "enter")
+        await until(pilot, lambda: bool(fleet.restarted))
+
+    assert fleet.restarted == [((("n0", "big-0badcafe-r0"), ("n1", "big-0badcafe-r1")), LAUNCH_ID)]
+
+
+async def test_the_question_is_answered_by_mouse_alone() -> None:
+    fleet = FakeFleet(make_cluster())
+    async with running(fleet) as (app, pilot):
+        await pilot.click("#tabs", offset=(36, 0))
+        await pilot.click(engine_table(app), offset=(3, 2))
+        await pilot.press("X")
+        await pilot.click("#do")
+        await until(pilot, lambda: bool(fleet.stopped))
+
+    assert fleet.stopped == [("gpu2", "coder-0badcafe", None)]
 
 
 async def test_a_stop_that_fails_stays_in_sight_until_escape() -> None:
@@ -150,8 +200,8 @@ async def test_a_stop_that_fails_stays_in_sight_until_escape() -> None:
         assert not bar.has_class("-shown")
 
 
-@pytest.mark.parametrize("key", ["L", "X"])
-async def test_a_read_only_console_neither_launches_nor_stops(key: str) -> None:
+@pytest.mark.parametrize("key", ["L", "X", "R", "F"])
+async def test_a_read_only_console_only_looks(key: str) -> None:
     fleet = FakeFleet(make_cluster())
     async with running(fleet, read_only=True) as (app, pilot):
         await pilot.press("4", key)
@@ -340,7 +390,7 @@ async def test_help_lists_the_keys_of_the_bindings() -> None:
         await until(pilot, lambda: app.screen is app.main)
 
     assert is_help
-    assert "Stop the selected engine; asks first" in text
+    assert "Stop the selected engine, or the marked ones; asks first" in text
 
 
 async def test_q_quits_at_the_top_and_stops_nothing() -> None:

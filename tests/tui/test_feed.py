@@ -13,6 +13,7 @@ from llmgw_core.errors import EngineNotFound, PlanRefused, PortTaken, Unreachabl
 from llmgw_tui import feed as feed_module
 from llmgw_tui.feed import LOG_CHUNK_BYTES, LOG_START_BYTES, Feed
 from llmgw_tui.messages import (
+    ActAccepted,
     ActionFailed,
     LaunchFailed,
     LaunchSucceeded,
@@ -20,7 +21,6 @@ from llmgw_tui.messages import (
     LogInterrupted,
     PlanArrived,
     SnapshotArrived,
-    StopAccepted,
 )
 from tests.support.fleets import FakeClient, FakeFleet, make_cluster, make_plan
 
@@ -155,21 +155,31 @@ async def test_a_launch_that_is_refused_comes_back_as_its_error() -> None:
 async def test_a_stop_names_node_and_engine() -> None:
     fleet, inbox = FakeFleet(), Inbox()
 
-    await Feed(fleet, fleet).stop("n1", "e-1", None, inbox)
+    await Feed(fleet, fleet).act("stop", [("n1", "e-1")], inbox)
 
     assert fleet.stopped == [("n1", "e-1", None)]
-    assert isinstance(inbox.messages[0], StopAccepted)
+    assert isinstance(inbox.messages[0], ActAccepted)
 
 
 async def test_a_stop_that_fails_comes_back_as_its_error() -> None:
     fleet, inbox = FakeFleet(), Inbox()
     fleet.error = EngineNotFound("no engine e-1")
 
-    await Feed(fleet, fleet).stop("n1", "e-1", None, inbox)
+    await Feed(fleet, fleet).act("stop", [("n1", "e-1")], inbox)
 
     failed = inbox.messages[0]
     assert isinstance(failed, ActionFailed)
     assert failed.action == "stop e-1 on n1"
+
+
+async def test_of_several_stops_one_that_fails_keeps_no_other() -> None:
+    fleet, inbox = FakeFleet(), Inbox()
+    fleet.error = EngineNotFound("no engine e-1")
+
+    await Feed(fleet, fleet).act("stop", [("n1", "e-1"), ("n2", "e-2")], inbox)
+
+    assert [name for _, name, _ in fleet.stopped] == ["e-1", "e-2"]
+    assert {type(item) for item in inbox.messages} == {ActionFailed, ActAccepted}
 
 
 async def test_a_log_is_read_from_near_its_end_in_pieces() -> None:

@@ -8,12 +8,20 @@ from llmgw_core.domain.engine import EngineKind, EngineState
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Contact
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
+from llmgw_tui.present.acts import Act, Ask, ask_about, ranks_of, refusal
 from llmgw_tui.present.engines import EngineView
 from llmgw_tui.present.launch_form import LaunchForm, gpu_options, node_options, read_form
 from llmgw_tui.present.plan import argv_lines, is_launchable, plan_lines, verdict
-from llmgw_tui.present.stop import refusal, stop_target
 from llmgw_tui.present.text import Line, plain
-from tests.support.fleets import NOW, make_cluster, make_engine, make_node, make_plan, make_view
+from tests.support.fleets import (
+    NOW,
+    make_cluster,
+    make_engine,
+    make_node,
+    make_plan,
+    make_snapshot,
+    make_view,
+)
 
 REQUEST = LaunchRequest("demo", EngineKind.VLLM, "/models/demo", node="gpu1", tensor_parallel=2)
 LAUNCH_ID = "2daf10d7" + "0" * 24
@@ -98,70 +106,127 @@ def test_the_command_is_quoted_as_a_shell_takes_it(argv: tuple[str, ...], shown:
     assert [plain(value) for value in argv_lines(argv)] == shown
 
 
-# --- stop
+# --- acts on engines
 
 
 def make_item(state: EngineState, contact: Contact = Contact.CONNECTED) -> EngineView:
     return EngineView(make_engine("chat", state), make_view(make_node("gpu1"), contact))
 
 
-@pytest.mark.parametrize(
-    ("state", "asks"),
-    [
-        (EngineState.READY, True),
-        (EngineState.UNREADY, True),
-        (EngineState.LOADING, False),
-        (EngineState.STARTING, False),
-        (EngineState.STOPPING, False),
-        (EngineState.STUCK, False),
-        (EngineState.ORPHANS, False),
-    ],
-)
-def test_only_an_engine_that_serves_asks_for_its_name(state: EngineState, asks: bool) -> None:
-    assert stop_target(make_item(state), NOW).must_type_name is asks
-
-
-def test_a_stop_is_aimed_at_node_and_id() -> None:
-    target = stop_target(make_item(EngineState.READY), NOW)
-
-    assert (target.node, target.engine_id) == ("gpu1", "chat-0badcafe")
+def ask(act: Act, *items: EngineView) -> Ask:
+    return ask_about(act, items, NOW)
 
 
 @pytest.mark.parametrize(
-    ("state", "text"),
+    ("act", "state", "typed"),
     [
-        (EngineState.READY, "serves chat at http://127.0.0.1:8000: requests in flight are cut off"),
-        (EngineState.READY, "pid      4000"),
-        (EngineState.READY, "state    ● ready"),
-        (EngineState.READY, "That frees GPU 0, 1."),
-        (EngineState.LOADING, "what it loaded is lost"),
-        (EngineState.STUCK, "What is left of it is killed."),
+        (Act.STOP, EngineState.READY, "chat"),
+        (Act.STOP, EngineState.UNREADY, "chat"),
+        (Act.STOP, EngineState.LOADING, None),
+        (Act.STOP, EngineState.STARTING, None),
+        (Act.STOP, EngineState.STOPPING, None),
+        (Act.STOP, EngineState.STUCK, None),
+        (Act.STOP, EngineState.ORPHANS, None),
+        (Act.RESTART, EngineState.READY, "chat"),
+        (Act.RESTART, EngineState.FAILED, None),
+        (Act.FORGET, EngineState.STOPPED, None),
     ],
 )
-def test_a_stop_says_what_is_lost(state: EngineState, text: str) -> None:
-    assert text in text_of(stop_target(make_item(state), NOW).lines)
+def test_only_what_serves_asks_for_its_name(
+    act: Act, state: EngineState, typed: str | None
+) -> None:
+    assert ask(act, make_item(state)).typed == typed
 
 
-def test_a_stop_on_a_node_that_is_away_warns() -> None:
-    target = stop_target(make_item(EngineState.READY, Contact.UNREACHABLE), NOW)
+def test_several_engines_ask_for_their_number() -> None:
+    other = EngineView(make_engine("coder", EngineState.LOADING), make_view(make_node("gpu2")))
 
-    assert "▲ gpu1 does not answer now" in text_of(target.lines)
+    asked = ask(Act.STOP, make_item(EngineState.LOADING), other)
+
+    assert (asked.typed, asked.title) == ("stop 2", "Stop 2 engines")
+    assert "coder on gpu2  ◐ loading" in text_of(asked.lines)
+
+
+def test_an_act_is_aimed_at_node_and_id() -> None:
+    assert ask(Act.STOP, make_item(EngineState.READY)).targets == (("gpu1", "chat-0badcafe"),)
 
 
 @pytest.mark.parametrize(
-    ("item", "text"),
+    ("act", "state", "text"),
     [
-        (None, "No engine is selected"),
-        (make_item(EngineState.STOPPED), "over already"),
-        (make_item(EngineState.FAILED), "over already"),
+        (
+            Act.STOP,
+            EngineState.READY,
+            "serves chat at http://127.0.0.1:8000: requests in flight are cut off",
+        ),
+        (Act.STOP, EngineState.READY, "pid      4000"),
+        (Act.STOP, EngineState.READY, "state    ● ready"),
+        (Act.STOP, EngineState.READY, "That frees gpu1 GPU 0, 1."),
+        (Act.STOP, EngineState.LOADING, "what it loaded is lost"),
+        (Act.STOP, EngineState.STUCK, "What is left of it is killed."),
+        (Act.RESTART, EngineState.READY, "loads from the beginning"),
+        (Act.RESTART, EngineState.FAILED, "It is over: nothing is lost."),
+        (Act.FORGET, EngineState.FAILED, "its log and its diagnosis are removed"),
     ],
 )
-def test_what_cannot_be_stopped_says_why(item: EngineView | None, text: str) -> None:
-    assert text in (refusal(item) or "")
+def test_an_act_says_what_is_lost(act: Act, state: EngineState, text: str) -> None:
+    assert text in text_of(ask(act, make_item(state)).lines)
 
 
-def test_what_lives_can_be_stopped() -> None:
-    assert refusal(make_item(EngineState.LOADING)) is None
+def test_an_act_on_a_node_that_is_away_warns() -> None:
+    asked = ask(Act.STOP, make_item(EngineState.READY, Contact.UNREACHABLE))
+
+    assert "▲ gpu1 does not answer now" in text_of(asked.lines)
+
+
+@pytest.mark.parametrize(
+    ("act", "items", "text"),
+    [
+        (Act.STOP, (), "No engine is selected"),
+        (Act.STOP, (make_item(EngineState.STOPPED),), "over already"),
+        (Act.STOP, (make_item(EngineState.FAILED),), "over already"),
+        (Act.FORGET, (make_item(EngineState.READY),), "stop it first (X), then forget it"),
+        (Act.RESTART, (make_item(EngineState.STUCK),), "stop it first (X), then launch it"),
+        (
+            Act.RESTART,
+            (
+                make_item(EngineState.READY),
+                EngineView(make_engine("coder"), make_view(make_node("gpu2"))),
+            ),
+            "one engine at a time",
+        ),
+    ],
+)
+def test_what_cannot_be_done_says_why(act: Act, items: tuple[EngineView, ...], text: str) -> None:
+    assert text in (refusal(act, items) or "")
+
+
+@pytest.mark.parametrize(
+    ("act", "state"),
+    [
+        (Act.STOP, EngineState.LOADING),
+        (Act.RESTART, EngineState.READY),
+        (Act.RESTART, EngineState.FAILED),
+        (Act.FORGET, EngineState.STOPPED),
+    ],
+)
+def test_what_can_be_done_is_not_refused(act: Act, state: EngineState) -> None:
+    assert refusal(act, (make_item(state),)) is None
+
+
+def test_the_ranks_of_an_engine_are_those_of_its_launch() -> None:
+    ranks = [make_engine("big", id=f"big-0badcafe-r{n}", rank=n, ranks=2) for n in range(2)]
+    older = make_engine("big", EngineState.STOPPED, id="big-00000000-r0", rank=0, ranks=2)
+    snapshot = make_snapshot(
+        make_view(make_node("n1", engines=(ranks[0], older))),
+        make_view(make_node("n2", engines=(ranks[1],))),
+    )
+    item = EngineView(ranks[1], snapshot.nodes[1])
+
+    assert [other.key for other in ranks_of(snapshot, item)] == [
+        ("n1", "big-0badcafe-r0"),
+        ("n2", "big-0badcafe-r1"),
+    ]
 
 
 # --- launch form

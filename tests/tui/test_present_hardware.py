@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from llmgw_core.domain.hardware import Gpu, PortKind
+from llmgw_core.domain.hardware import Gpu, PortKind, PortNote
 from llmgw_core.domain.inventory import (
     Island,
 )
@@ -58,10 +58,11 @@ def test_a_gpu_of_which_nothing_is_known_claims_nothing() -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        (("gpu1", "2"), "an operator would launch on it"),
-        (("gpu2", "1"), "not available for a launch"),
+        (("gpu1", "2"), "free: a launch would take it"),
+        (("gpu2", "1"), "not available: its health forbids it: memory-held"),
         (("gpu2", "1"), "holds 61 GiB and is no engine of llmgw"),
         (("gpu1", "0"), "0 uncorrected since the driver was loaded"),
+        (("gpu1", "0"), "not available: engine chat-0badcafe holds it"),
         (("gpu1", "2"), "  none"),
         (("gpu9", "9"), "no longer there"),
     ],
@@ -143,6 +144,29 @@ def test_a_node_not_heard_of_is_not_said_to_lack_adapters() -> None:
 )
 def test_fabric_detail(key: Key, text: str) -> None:
     assert text in text_of(fabric.detail(make_cluster(), key, NOW))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"usable": True}, "engines  use it: it is in NCCL_IB_HCA"),
+        (
+            {"excluded": PortNote("no-gid", "it has no address that routes")},
+            "engines  ▲ do not use it: it has no address that routes  [no-gid]",
+        ),
+        (
+            {"suspect": PortNote("slower", "half as fast as others")},
+            "half as fast as others  [slower]",
+        ),
+        ({"uverbs": "uverbs0", "uverbs_access": "EACCES"}, "▲ uverbs0 cannot be opened: EACCES"),
+    ],
+)
+def test_the_detail_of_a_port_says_whether_engines_use_it(
+    changes: dict[str, object], text: str
+) -> None:
+    snapshot = make_snapshot(make_view(make_node("n1", ports=(make_port(0, **changes),))))
+
+    assert text in text_of(fabric.detail(snapshot, ("n1", "mlx5_0", "1"), NOW))
 
 
 def test_an_island_without_gpus_says_so() -> None:

@@ -136,7 +136,11 @@ def test_a_node_that_left_the_cluster_is_said_to_have() -> None:
 
 @pytest.mark.parametrize(
     ("wait", "text"),
-    [(-1.0, "trying again now"), (0.2, "trying again in 1s"), (14.0, "trying again in 14s")],
+    [
+        (-1.0, "trying again now"),
+        (0.2, "trying again in 1s (r: now)"),
+        (14.0, "trying again in 14s (r: now)"),
+    ],
 )
 def test_when_it_is_tried_again(wait: float, text: str) -> None:
     view = NodeView(make_node("n1"), Contact.UNREACHABLE, None, NOW + wait)
