@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from llmgw_core.agent.launch_facts import find_packages
 from llmgw_core.agent.probes import installed, own_limits, rdma_now
 from llmgw_core.agent.probes.files import read_text
 from llmgw_core.agent.probes.interfaces import read_network
@@ -49,7 +50,7 @@ def read_network_facts(
         "umad_access": lambda: rdma_now.try_umad(dev_root),
         "environment": lambda: pick_environment(env),
         "conf_files": lambda: read_nccl_confs(pwd.getpwuid(os.getuid()).pw_dir, conf_file),
-        "versions": lambda: installed.read_package_versions(venv),
+        "packages": lambda: find_packages(f"{venv}/bin/python", "") if venv else None,
     }
     facts: Dict[str, Any] = {"ssh_address": find_ssh_address(env)}
     unread: List[str] = []

@@ -133,5 +133,5 @@ class NodeNetwork:
     umad_access: Optional[str] = None  # "ok" or an errno's name; None: there is none
     environment: Optional[Dict[str, str]] = None  # NCCL_*, GLOO_*, UCX_* … of the agent
     conf_files: Optional[Tuple[NcclConf, ...]] = None  # the first wins
-    versions: Optional[Dict[str, str]] = None  # of what is installed in the engine's venv
+    packages: Optional[Dict[str, str]] = None  # distribution → version, in the engine's venv
     unread: Tuple[str, ...] = ()  # "interfaces: EPERM"

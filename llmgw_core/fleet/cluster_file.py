@@ -14,10 +14,11 @@ name = "here"
 transport = "local"          # this machine, without SSH
 """
 
+import ipaddress
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -63,6 +64,7 @@ def _check_not_empty(value: "list[_Nodes]") -> "list[_Nodes]":
 
 
 Word = Annotated[str, AfterValidator(_check_word)]
+InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:=^,]{1,15}$")]  # without what lists use
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*(:[1-9]\d*)?$")]
 PortNumber = Annotated[int, Field(ge=1, le=MAX_PORT)]
 Environment = Annotated[dict[str, str], AfterValidator(_check_env)]
@@ -79,6 +81,7 @@ class _Reach(BaseModel):
     venv: Word | None = None
     fabric: Word | None = None
     exclude_ports: list[PortName] = []
+    interface: InterfaceName | None = None
     identity_file: Word | None = None
     jump: Word | None = None
     env: Environment = {}
@@ -90,6 +93,7 @@ class _Nodes(_Reach):
 
     name: Word
     address: Word | None = None
+    cluster_address: Word | None = None
 
 
 class _File(BaseModel):
@@ -163,8 +167,28 @@ def _expand_entry(entry: _Nodes, defaults: _Reach, place: _Place) -> Iterator[Ta
     if is_local and entry.address is not None:
         raise place.error("address", "transport is local", "a local node has no address")
     addresses = (None,) * len(names) if is_local else _addresses(entry, names, place)
-    for name, address in zip(names, addresses, strict=True):
-        yield _to_target(entry, defaults, name, address)
+    clusters = _cluster_addresses(entry, len(names), place)
+    for name, address, cluster in zip(names, addresses, clusters, strict=True):
+        yield replace(_to_target(entry, defaults, name, address), cluster_address=cluster)
+
+
+def _cluster_addresses(entry: _Nodes, count: int, place: _Place) -> tuple[str | None, ...]:
+    if entry.cluster_address is None:
+        return (None,) * count
+    text = entry.cluster_address
+    found = _nodeset(text, "cluster_address", place) if "[" in text or "," in text else (text,)
+    if len(found) != count:
+        why = f"{len(found)} addresses for {count} nodes"
+        raise place.error("cluster_address", why, 'write a set of as many, as "10.0.0.[1-16]"')
+    for address in found:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            why = f"{address!r} is no IP address"
+            raise place.error(
+                "cluster_address", why, "ranks meet by address, not by name"
+            ) from None
+    return tuple(str(ipaddress.ip_address(address)) for address in found)
 
 
 def _addresses(entry: _Nodes, names: tuple[str, ...], place: _Place) -> tuple[str, ...]:
@@ -205,6 +229,7 @@ def _to_target(entry: _Reach, defaults: _Reach, name: str, address: str | None) 
         venv=entry.venv or defaults.venv,
         fabric=entry.fabric or defaults.fabric,
         exclude_ports=tuple(dict.fromkeys((*defaults.exclude_ports, *entry.exclude_ports))),
+        interface=entry.interface or defaults.interface,
         identity_file=entry.identity_file or defaults.identity_file,
         jump=entry.jump or defaults.jump,
         env={**defaults.env, **entry.env},

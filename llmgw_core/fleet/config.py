@@ -32,6 +32,8 @@ class Target:
     venv: str | None = None  # directory of the engine's virtual environment on the node
     fabric: str | None = None  # what the operator says; wins over what was discovered
     exclude_ports: tuple[str, ...] = ()  # HCAs, or ports as `mlx5_3:1`, that engines must not use
+    cluster_address: str | None = None  # the IP address by which other nodes come to its ranks
+    interface: str | None = None  # the network interface of that address
     identity_file: str | None = None
     jump: str | None = None  # as ssh -J takes it: user@host:port,…
     env: Mapping[str, str] = field(default_factory=dict)  # for the agent; no place for secrets

@@ -139,19 +139,6 @@ def test_verbs_and_plugins_are_found_by_their_files(tmp_path: Path) -> None:
     assert installed.find_net_plugins(folders) == ("libnccl-net-ofi.so",)
 
 
-def test_versions_are_read_from_the_names_of_folders(tmp_path: Path) -> None:
-    site = tmp_path / "lib/python3.12/site-packages"
-    for name in ("nvidia_nccl_cu12-2.27.3", "vllm-0.11.0+cu128", "numpy-2.0.0", "torch-2.8.0"):
-        (site / f"{name}.dist-info").mkdir(parents=True)
-
-    assert installed.read_package_versions(str(tmp_path)) == {
-        "nvidia-nccl-cu12": "2.27.3",
-        "torch": "2.8.0",
-        "vllm": "0.11.0+cu128",
-    }
-    assert installed.read_package_versions(str(tmp_path / "none")) is None
-
-
 def test_iommu_groups_are_counted_by_type(tmp_path: Path) -> None:
     assert rdma_now.count_iommu_groups(str(tmp_path)) is None
     for number, kind in enumerate(("DMA-FQ", "DMA-FQ", "identity")):

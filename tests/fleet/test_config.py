@@ -229,3 +229,33 @@ def test_what_is_no_port_is_refused_with_its_line(tmp_path: Path, name: str) -> 
 
     with pytest.raises(ConfigError, match=r"cluster\.toml:3"):
         load_cluster(path)
+
+
+def test_cluster_addresses_are_as_many_as_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        '[defaults]\ninterface = "bond0"\n[[nodes]]\nname = "g[1-2]"\ncluster_address = "10.20.0.[7-8]"\n',
+        "utf-8",
+    )
+
+    targets = load_cluster(path)
+
+    found = [(target.cluster_address, target.interface) for target in targets]
+    assert found == [("10.20.0.7", "bond0"), ("10.20.0.8", "bond0")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'cluster_address = "10.20.0.[7-9]"',
+        'cluster_address = "gpu1.rack"',
+        'interface = "=bond0"',
+        'interface = "a,b"',
+    ],
+)
+def test_odd_places_in_the_network_are_refused_with_their_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(f'[[nodes]]\nname = "a"\n{line}\n', "utf-8")
+
+    with pytest.raises(ConfigError, match=r"cluster\.toml:3"):
+        load_cluster(path)

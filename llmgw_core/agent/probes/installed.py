@@ -1,8 +1,7 @@
-"""What is installed on the node for communication: verbs, their providers, plugins of NCCL, and the engine's packages."""
+"""What is installed on the node for communication: verbs, their providers, and plugins of NCCL."""
 
 import re
-from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Set, Tuple
+from typing import List, Mapping, Set, Tuple
 
 from llmgw_core.agent.probes.files import exists, list_names
 
@@ -20,10 +19,6 @@ _FOLDERS = (
 )
 _PROVIDER = re.compile(r"lib([a-z0-9_]{1,20}?)(?:-rdmav\d{1,3})?\.so")
 _PLUGIN = re.compile(r"libnccl-net[a-z0-9_-]{0,40}\.so")
-_PACKAGE = re.compile(r"([A-Za-z0-9_.]{1,60})-([A-Za-z0-9.+!]{1,60})\.dist-info")
-_WANTED = re.compile(
-    r"(nvidia-)?(nccl|nvshmem)(-cu\d+)?|torch|vllm|sglang|ray|rccl|nixl(-cu\d+)?|deep-ep|mooncake-transfer-engine"
-)
 
 
 def list_library_folders(env: Mapping[str, str], root: str = "/") -> List[str]:
@@ -56,21 +51,3 @@ def find_net_plugins(folders: List[str]) -> Tuple[str, ...]:
     for folder in folders:
         found.update(name for name in list_names(folder) or () if _PLUGIN.fullmatch(name))
     return tuple(sorted(found))
-
-
-def read_package_versions(venv: Optional[str]) -> Optional[Dict[str, str]]:
-    """Versions by name of what of a virtual environment matters here, by its folders' names alone.
-
-    None: there is no such environment.
-    """
-    libraries = list_names(f"{venv}/lib") if venv else None
-    if libraries is None:
-        return None
-    found: Dict[str, str] = {}
-    for library in sorted(libraries):
-        for name in list_names(Path(str(venv)) / "lib" / library / "site-packages") or ():
-            match = _PACKAGE.fullmatch(name)
-            package = re.sub(r"[-_.]+", "-", match.group(1)).lower() if match else ""
-            if match and _WANTED.fullmatch(package):
-                found[package] = match.group(2)
-    return dict(sorted(found.items()))
