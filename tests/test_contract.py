@@ -36,7 +36,7 @@ KEYS = {
     " temperature_celsius power_watts power_limit_watts ecc_uncorrected mig_mode health processes engine available"
     " vendor architecture compute_capability_source memory_free_mib unified_memory_mib fan_percent clock_sm_mhz"
     " clock_max_sm_mhz ecc_mode ecc_uncorrected_lifetime persistence_mode compute_mode addressing_mode recovery_action"
-    " fabric_state fabric_status throttle_reasons xids mig_instances",
+    " fabric_state fabric_status throttle_reasons xids mig_instances clock_memory_mhz",
     GpuHealth: "code severity message",
     GpuProcess: "pid name user memory_mib engine command kind",
     GpuXid: "code verdict action count last_at message",

@@ -8,6 +8,7 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Set
 
 from llmgw_core.agent.connection import Connection, read_peer
@@ -105,7 +106,7 @@ class Daemon:
         self._engine_threads = ThreadPoolExecutor(_ENGINE_THREADS, "engines")
         # Apart from the engines', because a driver that hangs must not hold them up.
         self._probe_threads = ThreadPoolExecutor(2, "probe")
-        self.sampler = Sampler(self._read_node, log)
+        self.sampler = Sampler(self._read_watched, log, self._end_watch)
         self._connections: Dict[int, Connection] = {}
         self._serving: Set[asyncio.Future[Any]] = set()
         self._calls: Set[asyncio.Future[Any]] = set()  # those that change something
@@ -212,10 +213,13 @@ class Daemon:
             self.log.write("load-failed", kind=type(error).__name__, error=error)
             self.end("load-failed")
 
-    async def _read_node(self, max_age_s: float) -> "Node":
+    async def _read_watched(self, max_age_s: float) -> "Node":
         service = await self._load()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._probe_threads, service.read_node, max_age_s)
+        read = partial(service.read_node, max_age_s, is_watched=True)
+        return await asyncio.get_running_loop().run_in_executor(self._probe_threads, read)
+
+    async def _end_watch(self) -> None:
+        (await self._load()).end_watch()
 
     async def _tick_in_turns(self) -> None:
         """Observe engines about once a second while there are any; notice when nobody needs this daemon."""

@@ -3,8 +3,10 @@
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
+from llmgw_core.agent.live import LiveReadings
 from llmgw_core.agent.probes.all_gpus import AllGpusReader, Readings, assess_all_gpus
 from llmgw_core.agent.probes.gpus import share_host_memory
 from llmgw_core.agent.probes.host import read_host
@@ -44,6 +46,7 @@ class NodeProbe:
         self._env = env
         self._topology: Optional[Mapping[str, Nearness]] = None  # asked once: it stays
         self._gpus = AllGpusReader(env, smi_timeout_s)
+        self._live = LiveReadings(env, self._gpus.smi)
         self._max_wait_s = self._gpus.smi.timeout_s + _WAIT_MARGIN_S
         self._lock = threading.Lock()
         self._readings = Readings()
@@ -75,9 +78,21 @@ class NodeProbe:
         self.refresh_gpus(max_age_s)
         return self.assess(engines, owners, taken_gpus)
 
-    def refresh_gpus(self, max_age_s: float) -> None:
-        """Ask nvidia-smi unless its last answer is at most max(max_age_s, 3 s) old."""
-        self._refresh_gpus(max(max_age_s, MIN_GPU_AGE_S))
+    def refresh_gpus(self, max_age_s: float, *, is_watched: bool = False) -> None:
+        """Ask nvidia-smi unless its last answer is at most max(max_age_s, 3 s) old.
+
+        Watched, readings come from a stream, and 10 s are young enough for the rest. `end_watch` ends that.
+        """
+        limit_s = max(max_age_s, MIN_GPU_AGE_S)
+        if is_watched:
+            limit_s = self._live.full_age_s(limit_s)
+        self._refresh_gpus(limit_s)
+        if is_watched:
+            self._live.keep(self._readings.nvidia)
+
+    def end_watch(self) -> None:
+        """Nobody watches any more: end what runs for that alone."""
+        self._live.stop()
 
     def assess(
         self,
@@ -96,9 +111,12 @@ class NodeProbe:
             gpus = self._judged
             if not readings.nvidia.is_silent:
                 self._known = gpus
-        return _build_node(
+            gpus = self._live.lay_over(gpus, self._began_at)
+        node = _build_node(
             readings.nvidia, gpus, self._read_ports(gpus), engines, self._read_host()
         )
+        more = self._live.find_health()
+        return replace(node, health=(*node.health, *more)) if more else node
 
     def list_gpu_pids(self, max_age_s: float) -> Optional[FrozenSet[int]]:
         """Pids that hold memory of NVIDIA GPUs, by a reading begun at most so long ago. Never blocks.
@@ -114,6 +132,7 @@ class NodeProbe:
 
     def close(self) -> None:
         """Ask an nvidia-smi that hangs to end. What was started ends by itself."""
+        self._live.close()
         self._gpus.close()
 
     def _refresh_gpus(self, max_age_s: float) -> None:

@@ -52,11 +52,20 @@ class Watcher:
 
 
 class Sampler:
-    """Reads the node for as long as somebody watches, as often as the most eager watcher wants."""
+    """Reads the node for as long as somebody watches, as often as the most eager watcher wants.
 
-    def __init__(self, read: "Callable[[float], Awaitable[Node]]", log: EventLog) -> None:
+    `end` is called when the last watcher has gone, and no reading is under way.
+    """
+
+    def __init__(
+        self,
+        read: "Callable[[float], Awaitable[Node]]",
+        log: EventLog,
+        end: Optional[Callable[[], Awaitable[None]]] = None,
+    ) -> None:
         self._read = read
         self._log = log
+        self._end = end
         self._watchers: Set[Watcher] = set()
         self._wake = asyncio.Event()
         self._last: Optional[Node] = None
@@ -69,6 +78,8 @@ class Sampler:
     def remove(self, watcher: Watcher) -> None:
         """No more for this one."""
         self._watchers.discard(watcher)
+        if not self._watchers:
+            self._wake.set()  # what runs for watchers ends now, not after the pause
 
     def hurry(self) -> None:
         """Something changed: do not wait for the next turn."""
@@ -79,10 +90,14 @@ class Sampler:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            has_read = False
             while self._watchers:
                 began = time.monotonic()
                 await self._sample()
                 await self._rest(began)
+                has_read = True
+            if has_read and self._end is not None:
+                await self._end()
 
     async def _sample(self) -> None:
         try:

@@ -87,12 +87,19 @@ class AgentService:
             raise BadRequest(METHOD_NOT_FOUND, _unknown(request.method))
         return to_jsonable(method.do(read_params(method.params, request)))
 
-    def read_node(self, max_age_s: float) -> Node:
-        """This node as a scheduler would see it, at most so many seconds old."""
+    def read_node(self, max_age_s: float, *, is_watched: bool = False) -> Node:
+        """This node as a scheduler would see it, at most so many seconds old.
+
+        Watched, what runs for watchers alone is kept running, until `end_watch`.
+        """
         supervisor = self.supervisor
-        self._probe.refresh_gpus(max_age_s)
+        self._probe.refresh_gpus(max_age_s, is_watched=is_watched)
         # After the GPUs: a process that a loading engine has just started is then known as its own.
         return self._probe.assess(supervisor.list(), supervisor.owners(), supervisor.taken_gpus())
+
+    def end_watch(self) -> None:
+        """Nobody watches any more."""
+        self._probe.end_watch()
 
     def close(self) -> None:
         """End what asks engines and drivers. No engine is touched."""

@@ -1,7 +1,7 @@
 """An nvidia-smi for GPUs that are not there: started as `python -I -S fake_nvidia_smi.py FOLDER ARGUMENTS…`.
 
 `FOLDER/gpus.json` describes the node, `FOLDER/holders/<index>/<pid>` who holds memory (toy/gpu_memory.py). Format and
-words are those of drivers 550 and later. Imports little: an agent asks every two seconds.
+words are those of drivers 550 and later. Imports little: an agent asks every few seconds.
 """
 
 import json
@@ -209,15 +209,30 @@ def answer(node: Node, argv: Sequence[str]) -> tuple[str, int]:
 
 
 def main(argv: Sequence[str]) -> NoReturn:
-    """Answer `FOLDER ARGUMENTS…`; ends the process."""
-    node = Node(argv[0], time.time())
-    time.sleep(node.delay_s)
-    if node.failure is not None:
-        text, code = str(node.failure["stdout"]), int(node.failure["code"])
-    else:
-        text, code = answer(node, argv[1:])
-    sys.stdout.write(text)
-    sys.exit(code)
+    """Answer `FOLDER ARGUMENTS…`, with -l or -lms again and again; ends the process."""
+    pause_s = find_pause_s(argv[1:])
+    while True:
+        node = Node(argv[0], time.time())
+        time.sleep(node.delay_s)
+        if node.failure is not None:
+            text, code = str(node.failure["stdout"]), int(node.failure["code"])
+        else:
+            text, code = answer(node, argv[1:])
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        if pause_s is None or code:
+            sys.exit(code)
+        time.sleep(pause_s)
+
+
+def find_pause_s(argv: Sequence[str]) -> float | None:
+    """Seconds between two answers: `-l 5`, `--loop=5`, `-lms 500`, `--loop-ms=500`; None: one answer is wanted."""
+    options = _split_options(argv)
+    for names, unit_s in ((("-l", "--loop"), 1.0), (("-lms", "--loop-ms"), 0.001)):
+        for name in names:
+            if name in options:
+                return max(0.001, float(options[name] or 5) * unit_s)
+    return None
 
 
 def _split_options(argv: Sequence[str]) -> dict[str, str]:

@@ -140,6 +140,7 @@ class Gpu:
     ] = ()  # what slows its clocks now: "sw-power-cap", "hw-thermal", …
     xids: Optional[Tuple[GpuXid, ...]] = None  # since boot; None: the kernel log cannot be read
     mig_instances: Tuple[MigInstance, ...] = ()
+    clock_memory_mhz: Optional[int] = None
 
 
 class PortKind(str, Enum):

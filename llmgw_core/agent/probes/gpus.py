@@ -202,6 +202,7 @@ def _describe_gpu(row: GpuRow, index: int) -> Gpu:
         fan_percent=row.whole("fan.speed"),
         clock_sm_mhz=row.whole("clocks.sm"),
         clock_max_sm_mhz=row.whole("clocks.max.sm"),
+        clock_memory_mhz=row.whole("clocks.mem"),
         ecc_mode=row.text("ecc.mode.current"),
         ecc_uncorrected_lifetime=row.whole("ecc.errors.uncorrected.aggregate.total"),
         persistence_mode=row.text("persistence_mode"),

@@ -28,6 +28,12 @@ def find_node_health(reading: GpuReading, gpus: Sequence[Gpu]) -> List[GpuHealth
     return sorted(found, key=lambda flag: flag.severity is Severity.INFO)
 
 
+def explain_no_stream(why: str) -> GpuHealth:
+    """GPUs are watched by single queries, because nvidia-smi does not stream."""
+    message = f"`nvidia-smi -lms` gave no live readings ({why}): GPUs are asked one query at a time, and the stream is tried again"
+    return GpuHealth("smi-stream", Severity.INFO, message)
+
+
 def _find_unread(reading: GpuReading, gpus: Sequence[Gpu]) -> List[GpuHealth]:
     """What PCI has and no tool here reads."""
     pci = reading.pci

@@ -40,6 +40,7 @@ EXTRA_FIELDS: Tuple[str, ...] = (
     "retired_pages.dbe",
     "pci.device_id",
     "clocks.sm",
+    "clocks.mem",
     "clocks.max.sm",
     THROTTLE_FIELD,
     "mig.mode.current",

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.probes import nvidia_smi, smi_faults, smi_fields
 from llmgw_core.agent.probes.commands import (
@@ -107,6 +107,7 @@ class SmiReader:
         self._rare_until = 0.0  # monotonic
         self._was_silent = False
         self.left_running: List[subprocess.Popen[bytes]] = []
+        self.is_other_hung: Callable[[], bool] = lambda: False  # one that somebody else started
 
     def _forget(self) -> None:
         self.core: Tuple[str, ...] = smi_fields.CORE_FIELDS
@@ -142,7 +143,12 @@ class SmiReader:
     def is_hung(self) -> bool:
         """Whether an earlier nvidia-smi that did not end on SIGTERM still lives."""
         self.left_running = [process for process in self.left_running if process.poll() is None]
-        return bool(self.left_running)
+        return bool(self.left_running) or self.is_other_hung()
+
+    @property
+    def program(self) -> str:
+        """The nvidia-smi of the last reading; "" before."""
+        return self._build[0]
 
     def close(self) -> None:
         """Ask what was left running to end, once more."""
