@@ -99,8 +99,11 @@ def statement_lines(tree: ast.AST) -> list[int]:
 
 
 def test_hash_signs_in_code_and_texts_that_are_values_survive_stripping() -> None:
-    source = 'def f():\n    """× –\n    doc"""\n    # gone\n    x = g("# stays")  # stays\n    return """x"""\n'
+    source = 'def f():\n    """× –\n    doc"""\n    # gone\n    x = g("  # stays")  # gone\n    y = 1  # "stays"\n    return """x"""\n'
 
     stripped = strip_prose(source)
 
-    assert stripped == 'def f():\n    ""\n\n\n    x = g("# stays")  # stays\n    return """x"""\n'
+    assert (
+        stripped
+        == 'def f():\n    ""\n\n\n    x = g("  # stays")\n    y = 1  # "stays"\n    return """x"""\n'
+    )
