@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-package test-real lint format bench bench-compare check clean
+.PHONY: help setup run demo test test-faults test-package test-real lint format bench bench-compare check clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -18,9 +18,13 @@ run: setup ## the console over your cluster.toml, or this machine; ARGS='--nodes
 demo: setup ## the console over a simulated cluster on this machine
 	@$(BIN)/llmgw demo $(ARGS)
 
-test: setup ## every test but those of the real vLLM and of the wheel
+test: setup ## every test but those of the real vLLM, of the wheel, and the longest of faults
 	@sh scripts/ensure_sshd.sh
-	$(BIN)/pytest -m 'not real' --ignore=tests/packaging $(ARGS)
+	$(BIN)/pytest -m 'not real and not endurance' --ignore=tests/packaging $(ARGS)
+
+test-faults: setup ## the whole table of docs/faults.md; as root, else some rows are skipped
+	@sh scripts/ensure_sshd.sh
+	$(BIN)/pytest -m 'faults' $(ARGS)
 
 test-package: setup ## build the wheel, install it in a clean environment, run its commands
 	$(BIN)/pytest tests/packaging $(ARGS)

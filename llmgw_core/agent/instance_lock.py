@@ -1,5 +1,7 @@
 """The lock that makes a daemon the only one of its instance. It goes with its holder, however that one ends."""
 
+import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -14,7 +16,12 @@ def try_lock(path: Path) -> Optional[int]:
     Raises:
         OSError: the file cannot be opened.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # flock does not mind
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -28,8 +35,9 @@ def try_lock(path: Path) -> Optional[int]:
 
 def note_holder(fd: int, pid: int) -> None:
     """Write the holder's pid into the lock file, for people and error texts alone: it proves nothing."""
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{pid}\n".encode("ascii"), 0)
+    with contextlib.suppress(OSError):  # a full disk
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{pid}\n".encode("ascii"), 0)
 
 
 def read_holder(path: Path) -> Optional[int]:

@@ -1,5 +1,6 @@
 """Where the node side keeps its files: one directory per instance, one below it per engine (docs/agent-protocol.md)."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -155,6 +156,9 @@ def is_engine_id(text: str) -> bool:
 def resolve_instance(env: Mapping[str, str]) -> InstancePaths:
     """The instance of this process's node, user, boot and namespaces; its directories are made, 0700.
 
+    One that has engines is taken even where nothing can be written any more: they must be seen and stopped there, and
+    a second place would only hide them.
+
     Raises:
         HomeUnwritable: no candidate can be written to; says each with its reason.
         DiskFull: the only thing wrong is space.
@@ -162,12 +166,14 @@ def resolve_instance(env: Mapping[str, str]) -> InstancePaths:
     name = instance_name(env)
     tried: List[str] = []
     full = False
-    for base in _state_candidates(env):
+    candidates = _state_candidates(env)
+    for base in sorted(candidates, key=lambda base: not _has_engines(base / name)):
         try:
             _make_private(base)
             _make_private(base / name)
             _make_private(base / name / "engines")
-            _check_writable(base / name)
+            if not _has_engines(base / name):
+                _check_writable(base / name)
             return InstancePaths(base / name, _place_socket(base / name))
         except OSError as error:
             full = full or error.errno in _FULL_ERRNOS
@@ -280,6 +286,13 @@ def _make_private(path: Path) -> None:
         path.chmod(0o700)
 
 
+def _has_engines(root: Path) -> bool:
+    try:
+        return any((root / "engines").iterdir())
+    except OSError:
+        return False
+
+
 def _check_writable(path: Path) -> None:
     probe = path / f".probe-{os.getpid()}"
     try:
@@ -290,7 +303,8 @@ def _check_writable(path: Path) -> None:
 
 def _place_socket(root: Path) -> Path:
     plain = root / "s"
-    if len(os.fsencode(plain)) <= MAX_SOCKET_PATH_BYTES:
+    fits = len(os.fsencode(plain)) <= MAX_SOCKET_PATH_BYTES
+    if fits and (_can_make_files(root) or _is_listening(plain)):
         return plain
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     base = Path(f"/tmp/llmgw-{os.getuid()}")  # noqa: S108 - private, checked before use
@@ -298,6 +312,19 @@ def _place_socket(root: Path) -> Path:
     _make_private(base / digest)
     short = base / digest / "s"
     note = root / "socket"
-    if not note.exists() or note.read_text("utf-8") != str(short):
-        note.write_text(str(short), "utf-8")
+    with contextlib.suppress(OSError):  # for people alone
+        if not note.exists() or note.read_text("utf-8") != str(short):
+            note.write_text(str(short), "utf-8")
     return short
+
+
+def _can_make_files(root: Path) -> bool:
+    """Whether a socket can be made there: not so on a file system that turned read-only or has no inode left."""
+    facts = os.statvfs(root)
+    full = facts.f_files > 0 and facts.f_favail == 0
+    return not (facts.f_flag & os.ST_RDONLY or full)
+
+
+def _is_listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0

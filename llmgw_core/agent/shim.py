@@ -21,7 +21,8 @@ import signal
 import sys
 import time
 
-from llmgw_core.agent.durable import read_json, remove_quietly, write_json_durably
+from llmgw_core.agent.durable import read_json, write_json_durably
+from llmgw_core.agent.exits import ExitNote, OomWatch, describe_end, now_rfc3339
 from llmgw_core.agent.procfs import (
     is_alive,
     read_all_stats,
@@ -29,14 +30,13 @@ from llmgw_core.agent.procfs import (
     read_namespace,
     read_stat,
 )
-from llmgw_core.agent.pump import SEGMENT_BYTES, SEGMENTS_KEPT, Pump, list_segments
+from llmgw_core.agent.pump import SEGMENT_BYTES, SEGMENTS_KEPT, Pump
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NAME = 15
 IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE)
 ENGINE_OOM_ADJ = 200  # the kernel takes the engine before the shim and the daemon
 READS_PER_TURN = 64
-EXIT_TRIES = 20
 EXEC_FAILED_CODE = 127
 SHIM_VARIABLES = ("LLMGW_SHIM_SEGMENT_BYTES", "LLMGW_SHIM_SEGMENTS")  # for tests: small logs
 
@@ -146,7 +146,6 @@ def _supervise(directory: str, answer: int) -> int:
     if not os.path.exists(fifo):
         os.mkfifo(fifo, 0o600)
     pump = _open_pump(directory)
-    ooms = _count_ooms()
     signal.signal(signal.SIGCHLD, _wake)
     woken, wake = os.pipe()
     for fd in (woken, wake):
@@ -154,12 +153,20 @@ def _supervise(directory: str, answer: int) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     pid, failure = _start_engine(directory, spec)
     if failure:
-        _record_exit(directory, EXEC_FAILED_CODE, None, "exec-failed", failure)
+        record = {
+            "code": EXEC_FAILED_CODE,
+            "signal": None,
+            "reason": "exec-failed",
+            "ended_at": now_rfc3339(),
+        }
+        note = ExitNote(directory)
+        note.make({**record, "detail": failure})
+        note.write()
         _tell(answer, {"ok": False, "errno": None, "what": failure, "exec": True})
         return 1
     _tell(answer, {"ok": True, "pid": pid})
     os.close(answer)
-    _pump_until_over(directory, pump, woken, pid, ooms)
+    _pump_until_over(directory, pump, woken, pid)
     return 0
 
 
@@ -262,27 +269,26 @@ def _record_run(directory: str, spec: dict[str, object], child: int) -> None:
         "boot_id": read_boot_id(),
         "pid_namespace": read_namespace("pid"),
         "argv_sha256": spec.get("argv_sha256", ""),
-        "started_at": _now(),
+        "started_at": now_rfc3339(),
         "started_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
     }
     write_json_durably(os.path.join(directory, "run.json"), record)
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _pump_until_over(directory: str, pump: Pump, woken: int, leader: int, ooms: int) -> None:
+def _pump_until_over(directory: str, pump: Pump, woken: int, leader: int) -> None:
     poll = select.poll()
     poll.register(pump.fd, select.POLLIN)
     poll.register(woken, select.POLLIN)
-    leader_lives = children_live = True
-    while children_live:
+    ooms = OomWatch()
+    exit_note = ExitNote(directory)
+    children_live = True
+    while children_live or exit_note.is_pending:
         # While what it printed is not told or the log directory might vanish, look once a second.
         poll.poll(1000)
         _drain_wakeups(woken)
         pump.drain(READS_PER_TURN)
-        while True:
+        ooms.look()
+        while children_live:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -290,10 +296,10 @@ def _pump_until_over(directory: str, pump: Pump, woken: int, leader: int, ooms: 
                 break
             if pid == 0:
                 break
-            if pid == leader and leader_lives:
-                leader_lives = False
+            if pid == leader and not exit_note.is_made:
                 pump.drain(READS_PER_TURN)
-                _record_ended(directory, status, ooms)
+                exit_note.make(describe_end(status, _wants_stop(directory), ooms.has_risen()))
+        exit_note.write()
     while pump.drain(READS_PER_TURN):
         pass
     pump.close()
@@ -307,61 +313,12 @@ def _drain_wakeups(fd: int) -> None:
         return
 
 
-def _record_ended(directory: str, status: int, ooms: int) -> None:
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-    if _wants_stop(directory):
-        reason = "stopped"
-    elif number == signal.SIGKILL and _count_ooms() > ooms:
-        reason = "oom"
-    else:
-        reason = "exited" if number is None else "killed"
-    _record_exit(directory, code, number, reason, "")
-
-
-def _record_exit(
-    directory: str, code: int | None, number: int | None, reason: str, detail: str
-) -> None:
-    """Durably. On a full disk the oldest part of the log makes room: how it ended is worth more."""
-    record: dict[str, object] = {
-        "code": code,
-        "signal": number,
-        "reason": reason,
-        "ended_at": _now(),
-    }
-    if detail:
-        record["detail"] = detail
-    for _ in range(EXIT_TRIES):
-        try:
-            write_json_durably(os.path.join(directory, "exit.json"), record)
-        except FileNotFoundError:
-            return  # the directory was removed
-        except OSError:
-            for _, oldest in list_segments(os.path.join(directory, "log"))[:1]:
-                remove_quietly(oldest)
-            time.sleep(0.5)
-        else:
-            return
-
-
 def _wants_stop(directory: str) -> bool:
     try:
         intent = read_json(os.path.join(directory, "intent.json"))
     except (OSError, ValueError):
         return False
     return intent.get("want") == "stop" and intent.get("cause") == "operator"
-
-
-def _count_ooms() -> int:
-    """How often the kernel killed for memory since boot, on this host. Source: proc(5), /proc/vmstat."""
-    try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
-        return 0
-    return 0
 
 
 def _follow(directory: str) -> int:

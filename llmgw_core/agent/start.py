@@ -136,7 +136,10 @@ def _become_daemon(instance: InstancePaths, env: Mapping[str, str], lock: int) -
     if os.fork():
         os._exit(0)
     null = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(instance.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        log = os.open(instance.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # a full or read-only disk must not keep engines from being stopped
+        log = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -88,6 +88,7 @@ def shelf(home: AgentHome) -> Path:
 
 
 @pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.faults
 async def test_agent_answers_by_way_of_this_shell(home: AgentHome, name: str) -> None:
     if shutil.which(SHELLS[name][0]) is None:
         pytest.skip(f"{name} is not installed here")
@@ -110,6 +111,7 @@ async def test_second_bootstrap_uploads_nothing(home: AgentHome) -> None:
     assert sent[1] < 16_000
 
 
+@pytest.mark.faults
 async def test_proxy_ends_with_the_console_and_the_daemon_stays(home: AgentHome) -> None:
     async with agent(home) as client:
         pid = client.hello.pid
@@ -160,6 +162,7 @@ class _Deaf(ScriptedChannel):
         """Take it and say nothing."""
 
 
+@pytest.mark.faults
 async def test_node_without_python_says_what_was_found(home: AgentHome, tmp_path: Path) -> None:
     path = tools(tmp_path / "bin", python3=OLD_PYTHON, python3_12="#!/bin/sh\nexit 127\n")
 
@@ -232,6 +235,7 @@ def small_disk(place: Path) -> Iterator[None]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.faults
 async def test_full_disk_is_told_and_leaves_nothing(home: AgentHome, tmp_path: Path) -> None:
     small = tmp_path / "small"
     with small_disk(small):

@@ -110,6 +110,7 @@ async def test_answer_that_does_not_fit_names_method_node_and_path(
         ),
     ],
 )
+@pytest.mark.faults
 async def test_rubbish_fails_whoever_waits_and_whoever_comes(rubbish: bytes) -> None:
     channel = ScriptedChannel(lambda _: rubbish)
     client = AgentClient(channel, "n07")
@@ -153,6 +154,7 @@ async def test_agent_that_never_greets_is_a_timeout() -> None:
     await client.close()
 
 
+@pytest.mark.faults
 async def test_flood_of_states_leaves_one() -> None:
     async with connected(answering("", None)) as (client, channel):
         states = client.watch(1.0)

@@ -92,6 +92,7 @@ async def test_nodes_answer_under_the_operators_names(make_sshd: MakeSshd, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 async def test_one_node_goes_and_comes_back_and_the_other_never_notices(
     make_sshd: MakeSshd, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ async def test_a_node_that_cannot_be_reached_leaves_the_others_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 async def test_one_session_without_forwarding_or_sftp_is_enough(
     make_sshd: MakeSshd, tmp_path: Path
 ) -> None:
@@ -154,6 +156,7 @@ async def test_one_session_without_forwarding_or_sftp_is_enough(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 async def test_a_noisy_login_shell_does_no_harm(make_sshd: MakeSshd, tmp_path: Path) -> None:
     sshd = make_sshd(alias="n1")
     noise = "echo Welcome; echo 'LLMGW1 not the marker'; head -c 100000 /dev/urandom; echo >&2 no\n"

@@ -112,6 +112,7 @@ def test_environment_is_set_in_a_way_every_login_shell_reads() -> None:
     assert shell_command({"A": "b c"}) == "env 'A=b c' sh -s"
 
 
+@pytest.mark.faults
 async def test_max_sessions_one_is_enough(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd(lines=["MaxSessions 1"]))) as channel:
         assert await run(channel, "echo fine") == b"fine\n"
@@ -204,6 +205,7 @@ async def test_an_unknown_host_key_is_refused_even_where_ssh_config_would_take_i
     assert not sshd.known_hosts.exists()
 
 
+@pytest.mark.faults
 async def test_a_changed_host_key_is_never_offered_to_be_accepted(
     make_sshd: MakeSshd, tmp_path: Path
 ) -> None:
@@ -348,6 +350,7 @@ async def test_a_shell_that_ends_ends_the_read(make_sshd: MakeSshd) -> None:
         assert await asyncio.wait_for(channel.read(1), DEADLINE_S) == b""
 
 
+@pytest.mark.faults
 async def test_jump_host_is_shared_by_the_nodes_behind_it(make_sshd: MakeSshd) -> None:
     bastion, node = make_sshd(alias="bastion"), make_sshd()
     with node.ssh_config.open("a") as config:
@@ -402,6 +405,7 @@ async def test_a_loop_of_jump_hosts_is_an_error(make_sshd: MakeSshd) -> None:
     assert "form a loop" in error.what
 
 
+@pytest.mark.faults
 async def test_a_proxy_command_may_talk_on_stderr(make_sshd: MakeSshd) -> None:
     sshd = make_sshd()
     relay = "import socket,sys,os,threading; s=socket.create_connection((sys.argv[1],int(sys.argv[2])));"

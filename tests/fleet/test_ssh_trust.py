@@ -202,6 +202,7 @@ async def test_a_host_key_alias_is_looked_up_instead_of_the_address(make_sshd: M
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 async def test_a_frozen_node_is_noticed_by_its_silence(
     make_sshd: MakeSshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_daemon_is_in_a_session_of_its_own_with_no_terminal_or_pipe_of_ours(
     assert str(Path(f"/proc/{pid}/fd/2").readlink()) == str(home.instance.log)
 
 
+@pytest.mark.faults
 def test_twenty_proxies_at_once_start_one_daemon(home: AgentHome) -> None:
     clients = [PipeClient(home.start("proxy")) for _ in range(20)]
 
@@ -141,6 +142,7 @@ def test_state_directory_whose_path_is_too_long_for_a_socket_works(tmp_path: Pat
         pytest.param(b"\0\0\x40\0" + b"[" * 0x4000, PARSE_ERROR, id="deep"),
     ],
 )
+@pytest.mark.faults
 def test_rubbish_ends_its_own_connection_with_a_word(
     serving: AgentHome, rubbish: bytes, code: int
 ) -> None:
@@ -159,6 +161,7 @@ def test_rubbish_ends_its_own_connection_with_a_word(
         client.close()
 
 
+@pytest.mark.faults
 def test_frame_torn_by_a_client_that_goes_hurts_nobody(serving: AgentHome) -> None:
     good, torn = serving.connect(), serving.connect()
 
@@ -234,6 +237,7 @@ def test_engine_outlives_sigterm_of_the_daemon_and_the_next_one_adopts_it(home: 
     assert (status["pid"], status["adopted"]) == (engine, True)
 
 
+@pytest.mark.faults
 def test_daemon_that_was_killed_is_replaced_over_its_stale_socket(home: AgentHome) -> None:
     first = home.start_daemon()
     engine = launch(home)
@@ -269,6 +273,7 @@ def test_daemon_with_an_engine_or_a_client_stays(home: AgentHome) -> None:
     assert "idle" not in log.read_text("utf-8")
 
 
+@pytest.mark.faults
 def test_daemon_whose_directory_was_removed_ends_instead_of_hiding(home: AgentHome) -> None:
     process = home.start("daemon", "--idle-exit-s", "300")
     wait_for(home.daemon_listens, "the daemon listens")

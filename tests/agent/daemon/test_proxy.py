@@ -163,6 +163,7 @@ def other_bundle(home: AgentHome, mark: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_other_bundle_of_the_same_version_takes_over_and_engines_do_not_notice(
     tmp_path: Path,
 ) -> None:
@@ -210,6 +211,7 @@ def test_daemon_that_has_just_begun_is_used_as_it_is(tmp_path: Path) -> None:
         (("1.0.0", ""), ("0.9.0", "b"), False),
     ],
 )
+@pytest.mark.faults
 def test_older_version_never_replaces_a_newer_one(
     running: tuple[str, str], ours: tuple[str, str], expected: bool
 ) -> None:

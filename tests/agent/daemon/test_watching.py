@@ -167,6 +167,7 @@ def test_interval_has_bounds(asked: float, given: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 async def test_client_that_takes_nothing_is_dropped_and_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

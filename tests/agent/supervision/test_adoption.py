@@ -42,6 +42,7 @@ def test_new_daemon_adopts_a_ready_engine_without_asking_for_another_token(bench
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_exit_code_is_known_to_the_next_daemon(bench: Bench) -> None:
     first, plan = bench.supervisor(), bench.plan("--die=3")
     first.launch("k", plan, {})
@@ -54,6 +55,7 @@ def test_exit_code_is_known_to_the_next_daemon(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_no_line_is_lost_when_the_shim_is_killed(bench: Bench) -> None:
     supervisor, plan = bench.supervisor(), bench.plan("--count=3000", "--pause=0.0003")
     status = supervisor.launch("k", plan, {})
@@ -78,6 +80,7 @@ def test_no_line_is_lost_when_the_shim_is_killed(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_engine_survives_daemon_and_shim_and_is_stopped_by_the_next_daemon(bench: Bench) -> None:
     first, plan = bench.supervisor(), bench.plan("--worker", "--escape")
     first.launch("k", plan, {})
@@ -96,6 +99,7 @@ def test_engine_survives_daemon_and_shim_and_is_stopped_by_the_next_daemon(bench
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_end_that_nobody_saw_is_unknown_and_failed(bench: Bench) -> None:
     supervisor, plan = bench.supervisor(), bench.plan("--hang")
     status = supervisor.launch("k", plan, {})
@@ -110,6 +114,7 @@ def test_end_that_nobody_saw_is_unknown_and_failed(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_stopped_shim_is_woken(bench: Bench) -> None:
     supervisor, plan = bench.supervisor(), bench.plan("--count=500", "--pause=0.001")
     supervisor.launch("k", plan, {})
@@ -139,6 +144,7 @@ def test_shim_outlives_polite_signals(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_torn_record_makes_the_engine_unknown_and_nothing_is_started_or_deleted(
     bench: Bench,
 ) -> None:

@@ -85,6 +85,7 @@ def test_pump_goes_on_where_the_former_one_was(fifo: Path, tmp_path: Path) -> No
     assert read_chunk(tmp_path / "log", "e", 0, 99).data == "one two"
 
 
+@pytest.mark.faults
 def test_deleted_log_directory_is_made_again(
     fifo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,6 +265,7 @@ def test_full_disk_is_told_before_anything_is_tried(
     ]
 
 
+@pytest.mark.faults
 def test_launch_cut_off_before_anything_ran_starts_afresh_with_the_next_daemon(
     bench: Bench,
 ) -> None:
@@ -284,6 +285,7 @@ def test_launch_cut_off_before_anything_ran_starts_afresh_with_the_next_daemon(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_engine_does_not_run_when_its_shim_dies_before_the_record_is_durable(bench: Bench) -> None:
     plan = bench.plan("--hang")
     directory = bench.instance.engine(plan.engine_id)

@@ -37,6 +37,7 @@ def test_torn_line_is_refused() -> None:
         parse_stat("4711 (x) S 1")
 
 
+@pytest.mark.faults
 def test_process_named_like_a_state_is_read_right(tmp_path: Path) -> None:
     program = tmp_path / "ev) R 1 2 (x"
     program.symlink_to("/bin/sleep")

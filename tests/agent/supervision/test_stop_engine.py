@@ -33,6 +33,7 @@ def test_stop_of_a_ready_engine_leaves_no_process(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_engine_that_ignores_sigterm_is_killed_after_the_grace_period(bench: Bench) -> None:
     supervisor, plan = bench.supervisor(), bench.plan("--ignore-term", "--count=1")
     supervisor.launch("k", plan, {})
@@ -49,6 +50,7 @@ def test_engine_that_ignores_sigterm_is_killed_after_the_grace_period(bench: Ben
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_swallowed_first_sigterm_is_sent_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +67,7 @@ def test_swallowed_first_sigterm_is_sent_again(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_escaped_grandchild_without_marker_is_found_and_killed(bench: Bench) -> None:
     supervisor = bench.supervisor()
     plan = bench.plan("--escape", "--worker", "--count=1")
@@ -90,6 +93,7 @@ def own(bench: Bench, engine_id: str) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_workers_that_outlive_a_killed_leader_are_orphans_until_stopped(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +135,7 @@ def test_stop_while_starting_and_stop_of_what_is_over_are_fine(bench: Bench) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_new_daemon_finishes_a_stop_in_flight(bench: Bench) -> None:
     supervisor, plan = bench.supervisor(), bench.plan("--ignore-term", "--count=1")
     supervisor.launch("k", plan, {})
@@ -164,6 +169,7 @@ def test_stop_of_nothing_names_what_there_is(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_process_that_outlives_sigkill_makes_it_stuck(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +190,7 @@ def test_process_that_outlives_sigkill_makes_it_stuck(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_gpus_stay_taken_until_the_driver_has_given_their_memory_back(bench: Bench) -> None:
     listed: set[int] = set()
     supervisor, plan = bench.supervisor(lambda _: frozenset(listed)), bench.plan(gpus=(3,))
@@ -205,6 +212,7 @@ def test_gpus_stay_taken_until_the_driver_has_given_their_memory_back(bench: Ben
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_memory_that_never_comes_back_is_told_as_stuck(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +235,7 @@ def test_memory_that_never_comes_back_is_told_as_stuck(
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_silent_nvidia_smi_does_not_hold_up_a_stop_for_ever(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
