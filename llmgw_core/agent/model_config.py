@@ -4,6 +4,7 @@ Source: the names that vLLM 0.32 (`vllm/config/model.py`, `transformers_utils`) 
 (`sglang/srt/configs/model_config.py`) look for.
 """
 
+import re
 from typing import Any, Mapping, Optional, Sequence, Set, Tuple
 
 from llmgw_core.agent.bounded_json import positive
@@ -43,6 +44,11 @@ _LENGTHS = (
 )
 # RoPE's that have scaled max_position_embeddings already, or do not lengthen it.
 _UNSCALED_ROPE = frozenset(["su", "longrope", "llama3", "mrope", "default"])
+# Keys of models whose layers are not all of full attention.
+_HYBRID = re.compile(
+    r"layers_block_type|hybrid_.*|mamba_.*|linear_(?:attn|conv|key|num|value).*|ssm_.*|attn_layer_.*"
+    r"|attention_chunk_size|full_attention_interval|sliding_window_pattern|block_types"
+)
 _MAX_WORD = 100
 _MAX_SCHEMES = 8
 _FULL_BITS = 16  # of activations that are not quantized
@@ -66,6 +72,7 @@ def parse_config(config: Mapping[str, Any], hf_quant: Optional[Mapping[str, Any]
         numbers["sliding_window"] = None
     return ModelShape(
         architecture=_architecture(config),
+        is_hybrid=_is_hybrid(text),
         max_positions=_longest(text),
         dtype=_word(text.get("torch_dtype") or text.get("dtype") or config.get("torch_dtype")),
         quantization=_parse_quantization(config, text, hf_quant),
@@ -105,6 +112,13 @@ def _is_multi_query(levels: Sequence[Mapping[str, Any]]) -> bool:
     """Falcon's first models name as many KV heads as heads, and have one."""
     is_new = any(level.get("new_decoder_architecture") is True for level in levels)
     return not is_new and any(level.get("multi_query") is True for level in levels)
+
+
+def _is_hybrid(text: Mapping[str, Any]) -> bool:
+    kinds = text.get("layer_types")
+    if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
+        return True
+    return any(_HYBRID.fullmatch(key) and value for key, value in text.items())
 
 
 def _architecture(config: Mapping[str, Any]) -> Optional[str]:

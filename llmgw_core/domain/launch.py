@@ -5,6 +5,7 @@ from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding
+from llmgw_core.domain.model import MemorySplit
 from llmgw_core.domain.strict import STRICT
 
 PLAN_SCHEMA = "llmgw.plan/1"
@@ -115,6 +116,10 @@ class LaunchPlan:
     request: LaunchRequest
     ranks: Tuple[RankPlan, ...]
     findings: Tuple[Finding, ...] = ()
+    memory: Tuple[MemorySplit, ...] = ()  # by node, where the model's size and the cards' are known
+    versions: Dict[str, str] = field(
+        default_factory=dict
+    )  # of the engine, by node where it is known
     fabric: Optional[str] = None  # that joins the nodes; "tcp"; None: one node needs none
     reasons: Dict[str, Dict[str, str]] = field(
         default_factory=dict

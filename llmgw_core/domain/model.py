@@ -35,6 +35,7 @@ class ModelShape:
     kv_lora_rank: Optional[int] = None  # given: latent attention (MLA)
     qk_rope_head_dim: Optional[int] = None
     sliding_window: Optional[int] = None  # tokens; some layers keep no more
+    is_hybrid: bool = False  # some layers keep a state of fixed size, or a part of the context
     experts: Optional[int] = None
     vocab_size: Optional[int] = None
     max_positions: Optional[int] = None  # the longest context that any of its keys allows
@@ -71,3 +72,23 @@ class LaunchFacts:
     packages: Dict[str, str] = field(
         default_factory=dict
     )  # distribution → version, beside the engine's command
+
+
+@dataclass(frozen=True)
+class MemorySplit:
+    """What each GPU of one node would hold of a model. Bytes of one GPU."""
+
+    __pydantic_config__ = STRICT
+
+    node: str
+    gpus: int
+    memory_bytes: int  # of the smallest
+    fraction: float  # of it that the engine may fill
+    budget_bytes: int
+    weights_bytes: int
+    kv_bytes: Optional[int]  # of one sequence of the longest length; None: config.json does not say
+    kv_tokens: Optional[int]
+    kv_bytes_per_token: Optional[int]
+    kv_is_upper_bound: bool  # some layers keep less
+    activation_bytes: int  # rough
+    overhead_bytes: int  # rough

@@ -11,6 +11,7 @@ from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.errors import (
     AgentTimeout,
     EngineNotFound,
@@ -37,8 +38,11 @@ async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> L
     nodes = [view.node for view in fleet.snapshot().nodes]
     venvs = {target.name: target.venv for target in fleet.targets if target.venv}
     avoid: set[int] = set()
+    facts: dict[str, LaunchFacts] = {}
     while True:
-        made = plan(request, nodes, launch_id, venvs, avoid)
+        made = plan(request, nodes, launch_id, venvs, avoid, facts=facts)
+        if await _learn_facts(fleet, made, facts):
+            made = plan(request, nodes, launch_id, venvs, avoid, facts=facts)
         found = [finding for rank in made.ranks for finding in await _preflight(fleet, rank)]
         taken = [item for item in found if item.code == "port-taken"]
         port = made.ranks[0].port if made.ranks else None
@@ -174,6 +178,21 @@ def _not_found(
         f"{hint}llmgw status lists them",
         node,
     )
+
+
+async def _learn_facts(fleet: Fleet, plan_: LaunchPlan, facts: dict[str, LaunchFacts]) -> bool:
+    """Ask the plan's nodes what they know of model and engine. Returns whether there is anything new.
+
+    An older agent, or one that does not answer, leaves its node unknown: its preflight says why.
+    """
+    asked = [rank for rank in plan_.ranks if rank.node not in facts]
+
+    async def ask(rank: RankPlan) -> None:
+        with suppress(LlmgwError):
+            facts[rank.node] = await fleet.client(rank.node).launch_facts(rank)
+
+    await asyncio.gather(*(ask(rank) for rank in asked))
+    return any(rank.node in facts for rank in asked)
 
 
 async def _preflight(fleet: Fleet, rank: RankPlan) -> tuple[Finding, ...]:

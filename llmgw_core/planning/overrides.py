@@ -15,6 +15,18 @@ OVERRIDABLE = frozenset(
         "dtype-capability",
         "mixed-classes",
         "gpu-unfit",
+        "gpu-memory-short",
+        "gpu-memory-uneven",
+        "heads-split",
+        "kv-heads-split",
+        "layers-split",
+        "width-split",
+        "model-differs",
+        "model-fit",
+        "model-len-above",
+        "model-torn",
+        "quantization-differs",
+        "weights-missing",
     }
 )
 _UNUSED = "override-unused"

@@ -1,59 +1,21 @@
-"""Rules on a request in its place: the node's names and ports, the GPUs' health, class and capability. Pure."""
+"""Rules on a request in its place: the node's names and ports, the GPUs' health, class and types. Pure."""
 
 # ruff: noqa: ARG001
 # All rules have one signature, so that they can be listed; not each looks at the request.
 
-from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, Sequence, Tuple
 
-from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity
-from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.planning.placement import Placement, list_ports
-
-FP8_CAPABILITY = 89  # native FP8 arithmetic; below it, weight-only kernels
-BF16_CAPABILITY = 80
-FP8_METHODS = frozenset(
-    {"fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "w8a8_fp8", "modelopt"}
+from llmgw_core.planning.quantization_rules import (
+    FP8_CAPABILITY,
+    group_by_capability,
+    show_capability,
 )
-# Compute capability × 10 below which an engine refuses the method. Source: `get_min_capability` of vLLM 0.32 and
-# SGLang 0.5.23; a method that is not here has no floor that is known.
-FLOORS: Mapping[EngineKind, Mapping[str, int]] = {
-    EngineKind.VLLM: {
-        "awq": 75,
-        "auto_awq": 75,
-        "awq_marlin": 75,
-        "gptq": 60,
-        "auto_gptq": 60,
-        "gptq_marlin": 75,
-        "fp8": 75,
-        "compressed-tensors": 70,
-        "modelopt": 80,
-        "modelopt_fp4": 75,
-        "mxfp4": 80,
-        "moe_wna16": 70,
-        "int8_per_channel_weight_only": 75,
-    },
-    EngineKind.SGLANG: {
-        "awq": 80,
-        "awq_marlin": 80,
-        "gptq": 60,
-        "gptq_marlin": 80,
-        "fp8": 80,
-        "mxfp8": 100,
-        "compressed-tensors": 70,
-        "modelopt": 89,
-        "modelopt_fp4": 80,
-        "mxfp4": 80,
-        "w8a8_int8": 75,
-        "w8a8_fp8": 89,
-        "w4afp8": 90,
-        "moe_wna16": 70,
-        "bitsandbytes": 70,
-        "gguf": 60,
-    },
-}
+
+BF16_CAPABILITY = 80
 
 
 def check_placement(request: LaunchRequest, placement: Placement) -> Tuple[Finding, ...]:
@@ -152,40 +114,10 @@ def check_class_asked_for(request: LaunchRequest, placement: Placement) -> Itera
             )
 
 
-def check_quantization(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
-    """The method runs on every card: the engine's own floor, and FP8's by policy."""
-    method = request.quantization
-    if method is None:
-        return
-    floor = FLOORS[request.engine].get(method)
-    for capability, gpus in _by_capability(placement.gpus).items():
-        if capability is None:
-            if floor is not None or method in FP8_METHODS:
-                yield _unknown_capability(method, gpus, placement)
-        elif floor is not None and capability < floor:
-            yield _error(
-                "quantization-capability",
-                placement,
-                gpus,
-                f"{request.engine.value} runs {method} from compute capability {_show(floor)} on,"
-                f" this is {_show(capability)}",
-                "choose other GPUs, or another checkpoint; --override quantization-capability if you know better",
-            )
-        elif method in FP8_METHODS and capability < FP8_CAPABILITY:
-            yield _error(
-                "fp8-capability",
-                placement,
-                gpus,
-                f"no FP8 arithmetic below compute capability 8.9, this is {_show(capability)}:"
-                " the engine would run weight-only kernels, slowly",
-                "choose other GPUs, or take it: --override fp8-capability",
-            )
-
-
 def check_types(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
     """bfloat16, and FP8 in the KV cache, have floors of their own."""
     wants_fp8_kv = (request.kv_cache_dtype or "").startswith("fp8")
-    for capability, gpus in _by_capability(placement.gpus).items():
+    for capability, gpus in group_by_capability(placement.gpus).items():
         if capability is None:
             continue
         if request.dtype == "bfloat16" and capability < BF16_CAPABILITY:
@@ -193,7 +125,7 @@ def check_types(request: LaunchRequest, placement: Placement) -> Iterator[Findin
                 "dtype-capability",
                 placement,
                 gpus,
-                f"bfloat16 needs compute capability 8.0, this is {_show(capability)}",
+                f"bfloat16 needs compute capability 8.0, this is {show_capability(capability)}",
                 "use --dtype half",
             )
         if wants_fp8_kv and capability < FP8_CAPABILITY:
@@ -201,7 +133,7 @@ def check_types(request: LaunchRequest, placement: Placement) -> Iterator[Findin
                 "fp8-kv-capability",
                 placement,
                 gpus,
-                f"an FP8 KV cache needs compute capability 8.9, this is {_show(capability)}",
+                f"an FP8 KV cache needs compute capability 8.9, this is {show_capability(capability)}",
                 "leave the KV cache's type out, or take it: --override fp8-kv-capability",
             )
 
@@ -213,40 +145,8 @@ RULES: Tuple[Rule, ...] = (
     check_gpus_are_available,
     check_one_class,
     check_class_asked_for,
-    check_quantization,
     check_types,
 )
-
-
-def parse_capability(text: Optional[str]) -> Optional[int]:
-    """Compute capability × 10 (`8.9` → 89, `12.0` → 120); None when unknown. Compared as numbers: "10.0" > "8.9"."""
-    major, dot, minor = (text or "").partition(".")
-    if not dot or not major.isdecimal() or not minor.isdecimal():
-        return None
-    return int(major) * 10 + int(minor)
-
-
-def _by_capability(gpus: Tuple[Gpu, ...]) -> Dict[Optional[int], str]:
-    """Capability → the GPUs that have it, in words."""
-    groups: Dict[Optional[int], list[str]] = {}
-    for gpu in gpus:
-        groups.setdefault(parse_capability(gpu.compute_capability), []).append(str(gpu.index))
-    return {key: f"GPU {', '.join(indices)}" for key, indices in groups.items()}
-
-
-def _unknown_capability(method: str, gpus: str, placement: Placement) -> Finding:
-    return Finding(
-        "capability-unknown",
-        Severity.WARNING,
-        f"{placement.node.name} {gpus}",
-        f"whether it can run {method} is not known: its compute capability is not",
-        "try it on one GPU first",
-        placement.node.name,
-    )
-
-
-def _show(capability: int) -> str:
-    return f"{capability // 10}.{capability % 10}"
 
 
 def _error(code: str, placement: Placement, subject: str, what: str, fix: str) -> Finding:

@@ -9,6 +9,7 @@ from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, Node, NodeView
 from llmgw_core.domain.launch import RankPlan
+from llmgw_core.domain.model import LaunchFacts, ModelFacts
 from llmgw_core.errors import (
     ConnectionDropped,
     ConnectRefused,
@@ -16,6 +17,7 @@ from llmgw_core.errors import (
     GpuTaken,
     LlmgwError,
     PlanRefused,
+    ProtocolError,
     SpecError,
     UsageError,
 )
@@ -31,6 +33,7 @@ class FakeNode:
     def __init__(self, *errors: LlmgwError, busy_ports: tuple[int, ...] = ()) -> None:
         self.errors = list(errors)
         self.busy_ports = busy_ports
+        self.facts: LaunchFacts | None = None
         self.launched: list[tuple[str, Mapping[str, str]]] = []
 
     async def preflight(self, rank: RankPlan) -> tuple[Finding, ...]:
@@ -38,6 +41,12 @@ class FakeNode:
         if rank.port in self.busy_ports:
             return (Finding("port-taken", Severity.ERROR, "port", "a stranger's", "", rank.node),)
         return ()
+
+    async def launch_facts(self, rank: RankPlan) -> LaunchFacts:
+        """Say what is known; an older agent has no such method."""
+        if self.facts is None:
+            raise ProtocolError("the agent has no method 'engine.facts'")
+        return self.facts
 
     async def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
         """Raise the next error, if there is one."""
@@ -175,6 +184,25 @@ def test_override_of_what_only_the_node_found_is_used() -> None:
     merged = add_findings(plan, [late])
 
     assert codes(merged) == {"gpu-unfit": "warning"}
+
+
+async def test_what_the_node_knows_of_the_model_is_in_the_plan() -> None:
+    client = FakeNode()
+    client.facts = LaunchFacts(
+        ModelFacts("/m", torn_files=("a",), weight_files=1), "/m", {"vllm": "0.32.0"}
+    )
+
+    made = await operations.plan_launch(as_fleet(FakeFleet(client)), request(model="/m"), LAUNCH_ID)
+
+    assert codes(made) == {"model-torn": "error"}
+    assert made.versions == {"n1": "0.32.0"}
+
+
+async def test_agent_that_cannot_tell_of_the_model_is_no_finding() -> None:
+    made = await operations.plan_launch(as_fleet(FakeFleet(FakeNode())), request(), LAUNCH_ID)
+
+    assert codes(made) == {}
+    assert (made.memory, made.versions) == ((), {})
 
 
 async def test_node_that_cannot_be_asked_is_a_finding() -> None:

@@ -10,7 +10,7 @@ from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.hardware import GpuHealth
 from llmgw_core.domain.inventory import Node, NodeFault
 from llmgw_core.planning.launch import is_launchable
-from llmgw_core.planning.placement_rules import parse_capability
+from llmgw_core.planning.quantization_rules import parse_capability
 from tests.support.plans import codes, engine, four, gpu, node, planned, request
 
 
@@ -179,7 +179,7 @@ def test_tp_group_refuses_mixed_gpu_classes() -> None:
     [
         (EngineKind.VLLM, {"quantization": "fp8"}, "8.6", "fp8-capability"),
         (EngineKind.VLLM, {"quantization": "fp8"}, "7.0", "quantization-capability"),
-        (EngineKind.SGLANG, {"quantization": "awq"}, "7.5", "quantization-capability"),
+        (EngineKind.SGLANG, {"quantization": "gptq_marlin"}, "7.5", "quantization-capability"),
         (EngineKind.SGLANG, {"quantization": "w4afp8"}, "8.9", "quantization-capability"),
         (EngineKind.VLLM, {"kv_cache_dtype": "fp8_e4m3"}, "8.0", "fp8-kv-capability"),
         (EngineKind.VLLM, {"dtype": "bfloat16"}, "7.5", "dtype-capability"),

@@ -7,6 +7,7 @@ from llmgw_core.domain.engine import EngineKind, EngineState, EngineStatus
 from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
+from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.planning.launch import plan
 
 LAUNCH_ID = "0123456789abcdef0123456789abcdef"
@@ -41,9 +42,14 @@ def request(**changes: Any) -> LaunchRequest:
     return replace(LaunchRequest("chat", EngineKind.VLLM, "org/model"), **changes)
 
 
-def planned(asked: LaunchRequest, *nodes: Node, venvs: dict[str, str] | None = None) -> LaunchPlan:
+def planned(
+    asked: LaunchRequest,
+    *nodes: Node,
+    venvs: dict[str, str] | None = None,
+    facts: dict[str, LaunchFacts] | None = None,
+) -> LaunchPlan:
     """The plan of a request on these nodes; without any, on one with four H100."""
-    return plan(asked, nodes or (four("n1"),), LAUNCH_ID, venvs or {})
+    return plan(asked, nodes or (four("n1"),), LAUNCH_ID, venvs or {}, facts=facts or {})
 
 
 def codes(made: LaunchPlan) -> dict[str, str]:
