@@ -43,7 +43,8 @@ KEYS = {
     MigInstance: "uuid profile class number available",
     Port: "hca port link_layer kind state physical_state rate_gbps lid gid netdev numa_node pci_bus_id fabric"
     " usable excluded suspect link_width link_speed gid_index gid_type mtu_bytes sm_lid lmc pkeys vf pf_pci_bus_id node_guid"
-    " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread default_route",
+    " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread default_route"
+    " rx_gbps tx_gbps error_rates",
     PortNote: "code reason",
     EngineStatus: "id name engine model served_model_name state ready rank ranks pid gpus url adopted started_at phase"
     " progress exit diagnosis",
@@ -79,7 +80,7 @@ FULL = Inventory(
             name="n1",
             error=NodeFault("smi-hung", "nvidia-smi does not answer", "look for D state"),
             gpus=(GPU,),
-            ports=(Port(hca="mlx5_0", port=1),),
+            ports=(Port(hca="mlx5_0", port=1, rx_gbps=0.5, error_rates={"link_downed": 0.1}),),
             engines=(ENGINE,),
         ),
     ),

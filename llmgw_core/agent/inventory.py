@@ -46,7 +46,7 @@ class NodeProbe:
         self._env = env
         self._topology: Optional[Mapping[str, Nearness]] = None  # asked once: it stays
         self._gpus = AllGpusReader(env, smi_timeout_s)
-        self._live = LiveReadings(env, self._gpus.smi)
+        self._live = LiveReadings(env, self._gpus.smi, sysfs_root_of(env))
         self._max_wait_s = self._gpus.smi.timeout_s + _WAIT_MARGIN_S
         self._lock = threading.Lock()
         self._readings = Readings()
@@ -112,9 +112,8 @@ class NodeProbe:
             if not readings.nvidia.is_silent:
                 self._known = gpus
             gpus = self._live.lay_over(gpus, self._began_at)
-        node = _build_node(
-            readings.nvidia, gpus, self._read_ports(gpus), engines, self._read_host()
-        )
+        ports = self._live.lay_rates(self._read_ports(gpus))
+        node = _build_node(readings.nvidia, gpus, ports, engines, self._read_host())
         more = self._live.find_health()
         return replace(node, health=(*node.health, *more)) if more else node
 

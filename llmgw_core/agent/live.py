@@ -1,24 +1,32 @@
-"""What of a node is read only while somebody watches it."""
+"""What of a node is read only while somebody watches it: the stream of nvidia-smi, and the counters of ports."""
 
 import threading
 import time
-from typing import List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from llmgw_core.agent.aside import Aside
 from llmgw_core.agent.probes.node_health import explain_no_stream
+from llmgw_core.agent.probes.port_counters import PortCounters, PortKey, PortRates, lay_rates
 from llmgw_core.agent.probes.smi_reader import GpuReading, SmiReader
 from llmgw_core.agent.probes.smi_stream import INTERVAL_MS, SmiStream
 from llmgw_core.agent.probes.sweeps import lay_over
-from llmgw_core.domain.hardware import Gpu, GpuHealth
+from llmgw_core.domain.hardware import Gpu, GpuHealth, Port
 
 FULL_AGE_S = 10.0  # of everything else about GPUs, while a stream gives their readings
+_COUNTERS_WAIT_S = 0.3  # a firmware that hangs must not hold up the rest
+_RATES_AGE_S = 15.0
 _LATE_S = 3 * INTERVAL_MS / 1000  # without a new sweep something is going on
 
 
 class LiveReadings:
-    """The stream of nvidia-smi over the last full reading. Thread-safe; nothing blocks but `close`."""
+    """Lays newer readings over the last full one. Thread-safe; nothing blocks for long but `close`."""
 
-    def __init__(self, env: Mapping[str, str], smi: SmiReader) -> None:
+    def __init__(self, env: Mapping[str, str], smi: SmiReader, sysfs_root: str) -> None:
         self._smi = smi
+        self._sysfs_root = sysfs_root
+        self._aside = Aside()
+        self._counters: Optional[PortCounters] = None  # None: nobody watches
+        self._rates: Tuple[float, Dict[PortKey, PortRates]] = (float("-inf"), {})  # monotonic
         self._stream = SmiStream(env)
         self._lock = threading.Lock()
         self._is_watched = False
@@ -29,6 +37,8 @@ class LiveReadings:
         """Somebody watches: have a stream where this reading says that one can be had."""
         with self._lock:
             self._is_watched = True
+            if self._counters is None:
+                self._counters = PortCounters(self._sysfs_root)
             # Under WSL the readings are Windows', and each costs it a round trip that a stream does not save.
             if reading.rows and not reading.is_silent and not reading.is_wsl:
                 smi = self._smi
@@ -38,6 +48,7 @@ class LiveReadings:
         """Nobody watches any more."""
         with self._lock:
             self._is_watched = False
+            self._counters = None
             self._stream.stop()
 
     def close(self) -> None:
@@ -63,6 +74,19 @@ class LiveReadings:
         laid = lay_over(gpus, sweep.rows)
         self._is_doubtful = laid.is_doubtful
         return laid.gpus
+
+    def lay_rates(self, ports: Sequence[Port]) -> Tuple[Port, ...]:
+        """The ports with their rates since the last call; without any while nobody watches."""
+        counters = self._counters
+        if counters is None or not ports:
+            return tuple(ports)
+
+        def read() -> None:
+            self._rates = (time.monotonic(), counters.read(ports))
+
+        self._aside.run(read, _COUNTERS_WAIT_S)
+        at, rates = self._rates
+        return lay_rates(ports, rates if time.monotonic() - at < _RATES_AGE_S else {})
 
     def find_health(self) -> List[GpuHealth]:
         """What is worth a word about it; nothing while nobody watches."""

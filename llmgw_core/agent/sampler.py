@@ -68,7 +68,7 @@ class Sampler:
         self._end = end
         self._watchers: Set[Watcher] = set()
         self._wake = asyncio.Event()
-        self._last: Optional[Node] = None
+        self._last: Optional[Node] = None  # what is steady of it
 
     def add(self, watcher: Watcher) -> None:
         """Begin to offer it readings, the first one soon."""
@@ -105,8 +105,9 @@ class Sampler:
         except Exception as error:  # noqa: BLE001 - an edge: one failed reading must not end all watching
             self._log.write("sample-failed", kind=type(error).__name__, error=error)
             return
-        has_changed = self._last is None or _steady(node) != _steady(self._last)
-        self._last = node
+        steady = _steady(node)
+        has_changed = steady != self._last
+        self._last = steady
         for watcher in self._watchers:
             watcher.offer(node, has_changed)
 
@@ -132,4 +133,7 @@ def clamp_interval(seconds: float) -> float:
 def _steady(node: "Node") -> "Node":
     """The node without what differs between any two readings; that much waits for a heartbeat."""
     host = replace(node.host, uptime_seconds=None, load_1m=None, memory_available_bytes=None)
-    return replace(node, host=host)
+    ports = tuple(
+        replace(port, rx_gbps=None, tx_gbps=None, error_rates=None) for port in node.ports
+    )
+    return replace(node, host=host, ports=ports)

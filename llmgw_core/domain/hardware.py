@@ -212,3 +212,6 @@ class Port:
     nearest_gpus: Tuple[str, ...] = ()  # PCI addresses of the GPUs at that distance
     unread: Tuple[str, ...] = ()  # files that refused: "rate: EINVAL"
     default_route: bool = False  # its netdev is the way out of the node: management, mostly
+    rx_gbps: Optional[float] = None  # carried now, in Gb/s of 10^9 bits; None: nobody watches
+    tx_gbps: Optional[float] = None
+    error_rates: Optional[Dict[str, float]] = None  # per second, of those counters that moved

@@ -1,7 +1,7 @@
 """RDMA ports as /sys/class/infiniband shows them. Every file is optional; one bad file costs one field.
 
-No such class means no adapter, which is no error. Counters are not read: on some management functions each read
-writes to the kernel's log.
+No such class means no adapter, which is no error. Counters are not read here: on some management functions each read
+writes to the kernel's log. `port_counters` reads those of usable ports while somebody watches.
 Source: drivers/infiniband/core/sysfs.c, Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
