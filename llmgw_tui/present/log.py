@@ -5,8 +5,10 @@
 
 import codecs
 import re
+from dataclasses import dataclass, field
 
 from llmgw_core.domain.engine import LogChunk
+from llmgw_tui.present.log_store import LogFilter
 from llmgw_tui.present.text import Line, Span, Tone, clean, line, span
 from llmgw_tui.present.units import format_bytes
 
@@ -17,11 +19,6 @@ TAB = " " * 4
 _ESCAPE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\\\)?"
     "|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]"
-)
-_LEVELS = (
-    (re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback)\b|\b\w+(?:Error|Exception): "), Tone.ERROR),
-    (re.compile(r"\bWARN(?:ING)?\b"), Tone.WARN),
-    (re.compile(r"\bDEBUG\b"), Tone.DIM),
 )
 
 
@@ -37,24 +34,6 @@ def clean_line(raw: str) -> str:
     if cut or len(text) > MAX_LINE_CHARACTERS:
         text = text[:MAX_LINE_CHARACTERS] + " … (line cut here)"
     return clean(text)
-
-
-def line_tone(text: str) -> Tone:
-    """The tone of a line by the level it names."""
-    return next((tone for pattern, tone in _LEVELS if pattern.search(text)), Tone.NORMAL)
-
-
-def log_line(text: str, needle: str = "") -> Line:
-    """A cleaned line with its tone, and what was searched for marked."""
-    tone = line_tone(text)
-    if not needle:
-        return (Span(text, tone),)
-    parts: list[Span] = []
-    place = 0
-    for found in re.finditer(re.escape(needle), text, re.IGNORECASE):
-        parts += [Span(text[place : found.start()], tone), Span(found.group(), Tone.MATCH)]
-        place = found.end()
-    return tuple(part for part in (*parts, Span(text[place:], tone)) if part.text)
 
 
 class LogAssembler:
@@ -111,25 +90,62 @@ def earlier_text(offset: int) -> str:
     )
 
 
-def log_status(
-    title: str, chunk: LogChunk | None, *, following: bool, behind: int, needle: str, hits: int
-) -> Line:
-    """The line above the log: whose it is, whether it follows, what was searched, what is lost."""
+@dataclass(frozen=True)
+class LogLook:
+    """How a log is looked at now.
+
+    Attributes:
+        following: whether the end stays in sight.
+        behind: lines that came while it was held.
+        filter: which lines are shown, of `kept`.
+        search: what was searched for, and how many lines have it; `hit`: the one last gone to, from 1.
+    """
+
+    following: bool = True
+    behind: int = 0
+    filter: LogFilter = field(default_factory=LogFilter)
+    shown: int = 0
+    kept: int = 0
+    search: str = ""
+    hits: int = 0
+    hit: int = 0
+    wrapped: bool = False
+    timed: bool = False
+
+
+def log_status(title: str, chunk: LogChunk | None, look: LogLook) -> Line:
+    """The line above the log: whose it is, whether it follows, what is shown of it, what is lost."""
     parts = [span(title, Tone.STRONG)]
     if chunk is None:
         return line(*parts, span("  waiting for the node…", Tone.DIM))
-    mode = span("  ▼ following", Tone.OK) if following else span("  ‖ held", Tone.WARN)
+    mode = span("  ▼ following", Tone.OK) if look.following else span("  ‖ held", Tone.WARN)
     parts.append(mode)
-    if not following and behind:
-        parts.append(span(f", {behind} new below (f follows)", Tone.WARN))
-    if needle:
-        parts.append(span(f"  /{needle}: {hits} found", Tone.ACCENT))
+    if not look.following and look.behind:
+        parts.append(span(f", {look.behind} new below (f follows)", Tone.WARN))
+    parts += _filter_parts(look)
+    if look.search:
+        at = f"{look.hit} of " if look.hit else ""
+        parts.append(span(f"  /{look.search}: {at}{look.hits} found", Tone.ACCENT))
+    modes = [word for word, is_on in (("wrap", look.wrapped), ("time", look.timed)) if is_on]
+    if modes:
+        parts.append(span(f"  {' '.join(modes)}", Tone.DIM))
     if chunk.ended:
         parts.append(span("  end of log", Tone.DIM))
     if chunk.dropped:
         text = f"  ▲ {format_bytes(chunk.dropped)} were never stored (disk full)"
         parts.append(span(text, Tone.WARN))
     return line(*parts, span(f"  {format_bytes(chunk.end_offset)}", Tone.DIM))
+
+
+def _filter_parts(look: LogLook) -> list[Span]:
+    """What is left out, so that nobody takes a filtered log for a quiet one."""
+    wanted = look.filter
+    if wanted.is_open:
+        return []
+    words = [f"{wanted.level.name.lower()}+"] if wanted.level else []
+    words += [wanted.process] if wanted.process is not None else []
+    words += ["hits only"] if wanted.only_hits else []
+    return [span(f"  only {', '.join(words)} ({look.shown} of {look.kept})", Tone.WARN)]
 
 
 def empty(title: str | None) -> tuple[Line, ...]:

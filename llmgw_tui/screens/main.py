@@ -98,7 +98,7 @@ class MainScreen(Screen[None]):
         self._back_to = 0  # the view that `l` came from
         self._awaited: Key | None = None  # an engine just launched: selected once it is listed
         self._pacer = DrawPacer(self, self._draw)
-        self._follower = LogFollower(LogPanel(id=LOG_ID), self._wanted_log, self._title_of)
+        self._follower = LogFollower(LogPanel(clock, id=LOG_ID), self._wanted_log, self._title_of)
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -215,6 +215,16 @@ class MainScreen(Screen[None]):
         reason = f"{message.error.message}; trying again"
         self.log_panel.interrupt((message.node, message.engine_id), reason)
 
+    @on(LogView.CauseWanted)
+    def _on_cause_wanted(self) -> None:
+        item = engines.find_engine(self._snapshot, self.log_panel.subject)
+        found = item.status.diagnosis if item else None
+        if not self.log_panel.view.go_to_cause(found.message if found else ""):
+            said = (
+                f"{found.message} → {found.hint}" if found else "No line of this log is an error."
+            )
+            self.notify(said, markup=False)
+
     @on(Table.Selected)
     def _on_selected(self, event: Table.Selected) -> None:
         if event.table is self.view_of(ENGINES_ID).table:
@@ -321,7 +331,7 @@ class MainScreen(Screen[None]):
     def action_copy(self) -> None:
         """Copy the selected row, or the log lines that are seen."""
         if self.current == LOG_ID:
-            text = self.query_one(LogView).visible_text()
+            text = self.log_panel.view.visible_text()
         else:
             view = self.view_of(self.current)
             text = view.pane.text if view.pane.has_focus else view.table.selected_text

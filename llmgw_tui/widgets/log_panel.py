@@ -1,5 +1,7 @@
 """The log view: whose log it is, the log, and a line to search in it."""
 
+import io
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
@@ -9,7 +11,8 @@ from textual.containers import Container
 from textual.widgets import Input
 
 from llmgw_core.domain.engine import LogChunk
-from llmgw_tui.present.log import LogAssembler, empty, log_line, log_status
+from llmgw_tui.present.log import LogAssembler, empty, log_status
+from llmgw_tui.present.log_lines import log_line
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.widgets.log_view import LogView
@@ -44,25 +47,29 @@ class LogPanel(Container):
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, clock: Callable[[], float], *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
+        self._clock = clock
+        self._live_from: int | None = None  # byte offset: what comes from here on is new
         self._subject: Key | None = None
         self._title: str | None = None
         self._chunk: LogChunk | None = None
         self._trouble = ""
         self._assembler = LogAssembler()
+        # Held rather than looked up: a timer may still come while the children are being removed.
+        self._status = LineBar(id="log-status")
+        self._empty = EmptyState()
+        self.view = LogView()
 
     def compose(self) -> ComposeResult:
         """Status line, log, search line."""
-        yield LineBar(id="log-status")
-        yield EmptyState()
-        yield LogView()
-        yield SearchInput(placeholder="search, enter to mark, escape to leave", id="log-search")
-
-    @property
-    def view(self) -> LogView:
-        """The lines."""
-        return self.query_one(LogView)
+        yield self._status
+        yield self._empty
+        yield self.view
+        yield SearchInput(
+            placeholder="words or a regular expression · enter marks, n and N go on · esc ends",
+            id="log-search",
+        )
 
     @property
     def subject(self) -> Key | None:
@@ -80,6 +87,7 @@ class LogPanel(Container):
             return False
         self._subject, self._title = subject, title
         self._chunk, self._trouble, self._assembler = None, "", LogAssembler()
+        self._live_from = None
         self.view.clear()
         self.show_status()
         return True
@@ -88,8 +96,11 @@ class LogPanel(Container):
         """Take in a piece of the log, if it is of the engine that is followed."""
         if key != self._subject:
             return
+        # What was there before it was looked at is of an unknown time.
+        self._live_from = chunk.end_offset if self._live_from is None else self._live_from
+        now = self._clock() if chunk.offset >= self._live_from else 0.0
         self._chunk, self._trouble = chunk, ""
-        self.view.add(self._assembler.add(chunk), self._assembler.partial)
+        self.view.add(self._assembler.add(chunk), self._assembler.partial, now=now)
         self.show_status()
 
     def interrupt(self, key: Key, reason: str) -> None:
@@ -105,22 +116,16 @@ class LogPanel(Container):
     def show_status(self) -> None:
         """Draw the status line."""
         view = self.view
+        look = view.look
         self.set_class(view.line_count == 0, "-empty")
-        self.query_one(EmptyState).set_lines(empty(self._title))
+        self._empty.set_lines(empty(self._title))
         if self._title is None:
             value: Line = line(span("log", Tone.DIM))
         else:
-            value = log_status(
-                self._title,
-                self._chunk,
-                following=view.following,
-                behind=view.behind,
-                needle=view.needle,
-                hits=view.hits,
-            )
+            value = log_status(self._title, self._chunk, look)
         if self._trouble:
             value = (*value, span(f"  ▲ {self._trouble}", Tone.WARN))
-        self.query_one("#log-status", LineBar).set_line((span(" "), *value))
+        self._status.set_line((span(" "), *value))
 
     def focus_list(self) -> None:
         """Give the keys to the log."""
@@ -129,6 +134,11 @@ class LogPanel(Container):
     @on(LogView.Moved)
     def _on_moved(self) -> None:
         self.show_status()
+
+    @on(LogView.SaveWanted)
+    def _on_save_wanted(self) -> None:
+        name = "-".join(self._subject or ("no", "engine"))
+        self.app.deliver_text(io.StringIO(self.view.shown_text()), save_filename=f"{name}.log")
 
     @on(LogView.SearchWanted)
     def _on_search_wanted(self) -> None:
@@ -141,5 +151,7 @@ class LogPanel(Container):
         event.stop()
         event.input.remove_class("-asked")
         self.view.focus()
-        self.view.search(event.value)
+        wrong = self.view.search(event.value)
+        if wrong:
+            self.notify(wrong, severity="warning", markup=False)
         self.show_status()

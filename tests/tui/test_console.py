@@ -1,5 +1,8 @@
 """The console driven by keys, over a fleet in memory."""
 
+import re
+from pathlib import Path
+
 import pytest
 from textual.widgets import Button, Input, Label, Select
 
@@ -345,7 +348,68 @@ async def test_search_goes_to_the_line_and_marks_it() -> None:
         shown = screen_text(app)
 
     assert "the needle" in shown
-    assert "/needle: 1 found" in shown
+    assert "/Needle: 1 of 1 found" in shown
+
+
+FAILED_LOG = (
+    b"(Worker_TP0 pid=1) INFO 12-31 fine\n(Worker_TP1 pid=2) WARNING 12-31 odd\n"
+    b"(Worker_TP1 pid=2) ERROR 12-31 GPU 0 ran out of memory while the weights were loaded\n"
+) + b"INFO after\n" * 200
+
+
+async def test_a_log_is_narrowed_by_level_and_process_and_says_so() -> None:
+    fleet = FakeFleet(make_cluster())
+    fleet.logs[("gpu3", "embed-0badcafe")] = FAILED_LOG
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "G", "l")
+        await until(pilot, lambda: "INFO after" in screen_text(app))
+        await pilot.press("v")
+        warnings = screen_text(app)
+        await pilot.press("v", "v", "m")
+        first = screen_text(app)
+
+    assert "only warn+ (2 of 203)" in warnings
+    assert "INFO after" not in warnings
+    assert "only Worker_TP0 (1 of 203)" in first
+    assert "WARNING" not in first
+
+
+async def test_the_cause_of_a_failure_is_a_key_away_in_its_log() -> None:
+    fleet = FakeFleet(make_cluster())
+    fleet.logs[("gpu3", "embed-0badcafe")] = FAILED_LOG
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "G", "l")
+        await until(pilot, lambda: "INFO after" in screen_text(app))
+        before = screen_text(app)
+        await pilot.press("D")
+        after = screen_text(app)
+
+    assert "ERROR 12-31 GPU 0 ran out" not in before
+    assert "ERROR 12-31 GPU 0 ran out" in after
+    assert "‖ held" in after
+
+
+async def test_a_log_is_wrapped_saved_and_told_the_time_of(tmp_path: Path) -> None:
+    fleet = FakeFleet(make_cluster())
+    key = ("gpu1", "chat-0badcafe")
+    fleet.logs[key] = b"x" * 150 + b"END\n"
+    async with running(fleet, (80, 24)) as (app, pilot):
+        saved: list[tuple[str, str]] = []
+        app.deliver_text = lambda file, **how: saved.append((file.read(), how["save_filename"]))  # type: ignore[method-assign]
+        await pilot.press("4", "l")
+        await until(pilot, lambda: "xxx" in screen_text(app))
+        cut = screen_text(app)
+        await pilot.press("w")
+        wrapped = screen_text(app)
+        fleet.logs[key] += b"new\n"
+        await until(pilot, lambda: "new" in screen_text(app))
+        await pilot.press("t", "S")
+        timed = screen_text(app)
+
+    assert "END" not in cut
+    assert "END" in wrapped
+    assert re.search(r"\d\d:\d\d:\d\d new", timed)
+    assert saved == [("x" * 150 + "END\nnew\n", "gpu1-chat-0badcafe.log")]
 
 
 async def test_a_log_that_cannot_be_read_says_why_and_comes_back(

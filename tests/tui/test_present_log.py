@@ -9,11 +9,19 @@ from llmgw_tui.present.log import (
     MAX_LINE_CHARACTERS,
     MAX_PARTIAL_CHARACTERS,
     LogAssembler,
+    LogLook,
     clean_line,
-    line_tone,
-    log_line,
     log_status,
 )
+from llmgw_tui.present.log_lines import (
+    Level,
+    compile_search,
+    level_of,
+    line_tone,
+    log_line,
+    process_of,
+)
+from llmgw_tui.present.log_store import LogFilter
 from llmgw_tui.present.text import Span, Tone, plain
 
 
@@ -65,7 +73,7 @@ def test_lines_have_the_tone_of_their_level(text: str, tone: Tone) -> None:
 
 
 def test_what_is_searched_is_marked_whatever_its_case() -> None:
-    assert log_line("a Shard of shards", "shard") == (
+    assert log_line("a Shard of shards", compile_search("shard")[0]) == (
         Span("a "),
         Span("Shard", Tone.MATCH),
         Span(" of "),
@@ -74,8 +82,43 @@ def test_what_is_searched_is_marked_whatever_its_case() -> None:
     )
 
 
-def test_a_search_is_text_and_no_pattern() -> None:
-    assert [part.text for part in log_line("100 % (a+b)", "(a+b)")] == ["100 % ", "(a+b)"]
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("shard", True),
+        ("SHARD", True),
+        ("Shard|nothing", True),
+        (r"\d+%", True),
+        ("[", False),
+        ("(50", True),
+    ],
+)
+def test_a_search_is_a_pattern_or_the_text_as_it_stands(search: str, found: bool) -> None:
+    pattern, wrong = compile_search(search)
+
+    assert pattern is not None
+    assert (pattern.search("Shard 1 (50%)") is not None) is found
+    assert bool(wrong) is (search in ("[", "(50"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("(Worker_TP1 pid=4102) INFO 12-01 loaded", "Worker_TP1"),
+        ("(RayWorkerWrapper pid=41, ip=10.0.0.2) x", "RayWorkerWrapper"),
+        ("[2026-12-01 02:30:45 DP0 TP3] Load weight", "DP0 TP3"),
+        ("[2026-12-01 02:30:45] server_args", None),
+        ("[rank3]: Traceback", "rank3"),
+        ("INFO:     Application startup complete.", None),
+    ],
+)
+def test_a_line_names_its_process(text: str, name: str | None) -> None:
+    assert process_of(text) == name
+
+
+def test_the_lines_of_a_traceback_have_the_level_of_their_head() -> None:
+    assert level_of('  File "x.py", line 1', Level.ERROR) is Level.ERROR
+    assert level_of("next", Level.ERROR) is Level.INFO
 
 
 def make_chunk(data: bytes, **changes: object) -> LogChunk:
@@ -166,22 +209,23 @@ def test_a_bar_without_end_keeps_only_its_last_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "following", "behind", "needle", "text"),
+    ("chunk", "look", "text"),
     [
-        (None, True, 0, "", "waiting for the node"),
-        (make_chunk(b"x"), True, 0, "", "▼ following"),
-        (make_chunk(b"x"), False, 0, "", "‖ held"),
-        (make_chunk(b"x"), False, 12, "", "12 new below (f follows)"),
-        (make_chunk(b"x"), True, 0, "shard", "/shard: 3 found"),
-        (make_chunk(b"x", ended=True), True, 0, "", "end of log"),
-        (make_chunk(b"x", dropped=2048), True, 0, "", "▲ 2.0 KiB were never stored (disk full)"),
+        (None, LogLook(), "waiting for the node"),
+        (make_chunk(b"x"), LogLook(), "▼ following"),
+        (make_chunk(b"x"), LogLook(following=False), "‖ held"),
+        (make_chunk(b"x"), LogLook(following=False, behind=12), "12 new below (f follows)"),
+        (make_chunk(b"x"), LogLook(search="shard", hits=3), "/shard: 3 found"),
+        (make_chunk(b"x"), LogLook(search="shard", hits=3, hit=2), "/shard: 2 of 3 found"),
+        (
+            make_chunk(b"x"),
+            LogLook(filter=LogFilter(Level.WARN, "Worker_TP1"), shown=4, kept=90),
+            "only warn+, Worker_TP1 (4 of 90)",
+        ),
+        (make_chunk(b"x"), LogLook(wrapped=True, timed=True), "wrap time"),
+        (make_chunk(b"x", ended=True), LogLook(), "end of log"),
+        (make_chunk(b"x", dropped=2048), LogLook(), "▲ 2.0 KiB were never stored (disk full)"),
     ],
 )
-def test_the_status_of_a_log(
-    chunk: LogChunk | None, following: bool, behind: int, needle: str, text: str
-) -> None:
-    value = log_status(
-        "chat on gpu1", chunk, following=following, behind=behind, needle=needle, hits=3
-    )
-
-    assert text in plain(value)
+def test_the_status_of_a_log(chunk: LogChunk | None, look: LogLook, text: str) -> None:
+    assert text in plain(log_status("chat on gpu1", chunk, look))
