@@ -26,6 +26,10 @@ _DOCSTRING = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+_DEF = re.compile(r"^ *(?:async )?def [^\n]*$", re.MULTILINE)
+_RETURNS = re.compile(r"^( *(?:async )?def [^\n]*\)| *\)) -> [^\n]+:$", re.MULTILINE)
+_TYPED = re.compile(r"(?<=[(, *])(\w+): [A-Za-z_.]+(?=[,)]| = )")
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -65,12 +69,14 @@ def collect_files(package: Path) -> dict[str, str]:
 
 
 def strip_prose(source: str) -> str:
-    """Return the Python source without docstrings and comments, each statement on the line it was on.
+    """Return the Python source without docstrings, comments and most types of functions, each statement on its line.
 
     A third of the bytes go; a traceback from a node still points at the right line. By pattern and not by parsing, which
-    takes a quarter of a second for all files; a test compares the syntax trees of each.
+    takes a quarter of a second for all files; a test compares the syntax trees of each. Nothing reads functions' types at
+    run time; the fields' of dataclasses stay.
     """
-    return _DOCSTRING.sub(_keep_lines, _COMMENT.sub("", source))
+    bare = _DOCSTRING.sub(_keep_lines, _COMMENT.sub("", source))
+    return _DEF.sub(lambda found: _TYPED.sub(r"\1", found[0]), _RETURNS.sub(r"\1:", bare))
 
 
 def pack_files(files: dict[str, str]) -> Bundle:
