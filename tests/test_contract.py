@@ -31,7 +31,8 @@ KEYS = {
     Node: "name address reachable error host driver_version cuda_version gpus ports island engines"
     " health",
     NodeFault: "code message hint",
-    Host: "hostname os kernel machine boot_id uptime_seconds cpu_count load_1m memory_total_bytes memory_available_bytes",
+    Host: "hostname os kernel machine boot_id uptime_seconds cpu_count load_1m memory_total_bytes memory_available_bytes"
+    " cpu_percent model_cache model_cache_total_bytes model_cache_free_bytes",
     Gpu: "index uuid name class pci_bus_id compute_capability memory_total_mib memory_used_mib utilization_percent"
     " temperature_celsius power_watts power_limit_watts ecc_uncorrected mig_mode health processes engine available"
     " vendor architecture compute_capability_source memory_free_mib unified_memory_mib fan_percent clock_sm_mhz"

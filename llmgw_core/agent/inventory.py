@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 from llmgw_core.agent.live import LiveReadings
 from llmgw_core.agent.probes.all_gpus import AllGpusReader, Readings, assess_all_gpus
 from llmgw_core.agent.probes.gpus import share_host_memory
-from llmgw_core.agent.probes.host import read_host
+from llmgw_core.agent.probes.host_reader import HostReader
 from llmgw_core.agent.probes.infiniband import read_ports
 from llmgw_core.agent.probes.nearness import Nearness
 from llmgw_core.agent.probes.node_health import find_node_health
@@ -56,6 +56,7 @@ class NodeProbe:
         self._known: Tuple[Gpu, ...] = ()
         self._judged: Tuple[Gpu, ...] = ()  # by these readings, owners and taken GPUs:
         self._judged_by: Tuple[Optional[Readings], Dict[int, str], Dict[int, str]] = (None, {}, {})
+        self._hosts = HostReader(env)
         self._host = Host()
         self._host_at = float("-inf")  # monotonic
         self._ports: Tuple[Port, ...] = ()
@@ -172,7 +173,7 @@ class NodeProbe:
         with self._lock:
             now = time.monotonic()
             if now - self._host_at >= HOST_AGE_S:
-                self._host, self._host_at = read_host(), now
+                self._host, self._host_at = self._hosts.read(), now
             return self._host
 
     def _read_ports(self, gpus: Sequence[Gpu]) -> Tuple[Port, ...]:
@@ -212,7 +213,7 @@ def read_node(
     wait_s = 0.0 if readings.nvidia.is_silent else TIMEOUT_S
     nearness = {} if topology is None else finish_topology(topology, _bus_ids(gpus), wait_s)
     ports = read_ports_here(env, nearness)
-    return _build_node(readings.nvidia, gpus, ports, engines, read_host())
+    return _build_node(readings.nvidia, gpus, ports, engines, HostReader(env).read())
 
 
 def _has_timed_out(reading: GpuReading) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.agent.bounded_json import Unreadable, parse_object, positive, read_bytes, read_whole
 from llmgw_core.agent.model_config import parse_config
+from llmgw_core.agent.probes.model_cache import find_hub_cache
 from llmgw_core.domain.model import ModelFacts
 
 CONFIG_BYTES = 8 << 20
@@ -52,13 +53,7 @@ def find_model(
 
 def hub_cache(env: Mapping[str, str]) -> Path:
     """Where huggingface_hub keeps what it downloads."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if env.get(name):
-            return Path(env[name])
-    if env.get("HF_HOME"):
-        return Path(env["HF_HOME"], "hub")
-    cache = env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "/"), ".cache")
-    return Path(cache, "huggingface", "hub")
+    return Path(find_hub_cache(env))
 
 
 def _kind_of(path: Path) -> Optional[int]:

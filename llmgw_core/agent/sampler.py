@@ -132,7 +132,14 @@ def clamp_interval(seconds: float) -> float:
 
 def _steady(node: "Node") -> "Node":
     """The node without what differs between any two readings; that much waits for a heartbeat."""
-    host = replace(node.host, uptime_seconds=None, load_1m=None, memory_available_bytes=None)
+    host = replace(
+        node.host,
+        uptime_seconds=None,
+        load_1m=None,
+        memory_available_bytes=None,
+        cpu_percent=None,
+        model_cache_free_bytes=None,
+    )
     ports = tuple(
         replace(port, rx_gbps=None, tx_gbps=None, error_rates=None) for port in node.ports
     )

@@ -39,6 +39,7 @@ BASE_VARIABLES = frozenset(
         "CUDA_CACHE_PATH",
         "HF_HOME",
         "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
         "HF_ENDPOINT",
         "HF_HUB_OFFLINE",
         "TRANSFORMERS_CACHE",

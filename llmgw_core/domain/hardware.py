@@ -36,6 +36,10 @@ class Host:
     load_1m: Optional[float] = None
     memory_total_bytes: Optional[int] = None
     memory_available_bytes: Optional[int] = None
+    cpu_percent: Optional[float] = None  # of all CPUs, since the last reading; None: there was none
+    model_cache: Optional[str] = None  # where models are downloaded to
+    model_cache_total_bytes: Optional[int] = None  # of its disk; None: it does not answer
+    model_cache_free_bytes: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,8 @@ def test_directory_of_that_name_comes_before_the_hub(tmp_path: Path) -> None:
         ({"HF_HOME": "/b", "HOME": "/h"}, "/b/hub"),
         ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/huggingface/hub"),
         ({"HOME": "/h"}, "/h/.cache/huggingface/hub"),
+        ({"HF_HUB_CACHE": "", "HF_HOME": "~/hf", "HOME": "/h"}, "/h/hf/hub"),
+        ({"HF_HUB_CACHE": "$SCRATCH/${USER}/$NONE", "SCRATCH": "/s", "USER": "u"}, "/s/u/$NONE"),
     ],
 )
 def test_hub_s_cache_is_where_the_hub_s_library_has_it(env: dict[str, str], path: str) -> None:

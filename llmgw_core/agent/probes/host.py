@@ -37,6 +37,16 @@ def parse_meminfo(text: str) -> Tuple[Optional[int], Optional[int]]:
     return found.get("MemTotal"), found.get("MemAvailable")
 
 
+def parse_cpu_ticks(text: str) -> Optional[Tuple[int, int]]:
+    """(busy, all) ticks of all CPUs since boot. Line: `cpu  2255 34 2290 22625563 6290 127 456 0 0 0`. Source: proc(5)."""
+    match = re.match(r"cpu +((?:[0-9]{1,20} ){7}[0-9]{1,20})", text)
+    if match is None:
+        return None
+    user, nice, system, idle, waiting, *rest = map(int, match.group(1).split())
+    busy = user + nice + system + sum(rest)  # guests are counted as user
+    return busy, busy + idle + waiting
+
+
 def parse_uptime(text: str) -> Optional[int]:
     """Whole seconds since boot. Line: `350735.47 234388.90`. Source: proc(5)."""
     match = re.match(r"([0-9]{1,15})\.[0-9]+ ", text)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_core.agent.probes import host
+from llmgw_core.agent.probes import host, host_reader
+from llmgw_core.agent.probes.host_reader import HostReader
+from llmgw_core.agent.probes.model_cache import Room, read_room
 from llmgw_core.agent.probes.processes import is_host_pid_namespace, read_processes
 from llmgw_core.domain.hardware import Host
+from tests.support.agents import wait_for
 
 NO_PID = 2**31 - 2
 
 
 def test_this_machine_answers_in_full() -> None:
-    found = host.read_host()
+    reader = HostReader(os.environ)
+    first = reader.read()
+    found = wait_for(
+        lambda: next((host for host in [reader.read()] if host.cpu_percent is not None), None),
+        "a tick of the clock",
+    )
 
+    assert first.cpu_percent is None
     assert [name for name, value in vars(found).items() if value is None] == []
+    assert 0 <= found.cpu_percent <= 100
+    assert 0 < found.model_cache_free_bytes <= found.model_cache_total_bytes
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
@@ -34,6 +46,66 @@ def test_memory_is_in_bytes() -> None:
     text = "MemTotal:       131841988 kB\nMemFree: 1 kB\nMemAvailable:   100 kB\n"
 
     assert host.parse_meminfo(text) == (131841988 * 1024, 102400)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cpu  1 2 3 40 5 6 7 8 9 10\ncpu0 1\n", (27, 72)),
+        ("cpu  1 2 3 40 5 6 7 8\n", (27, 72)),
+        ("cpu  1 2 3 40\n", None),
+        ("cpu0 1 2 3 40 5 6 7 8\n", None),
+        ("cpu  -1 2 3 40 5 6 7 8\n", None),
+        ("", None),
+    ],
+)
+def test_cpu_is_busy_without_idle_and_waiting(text: str, expected: object) -> None:
+    assert host.parse_cpu_ticks(text) == expected
+
+
+def test_use_since_long_ago_or_of_a_clock_that_went_back_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = iter(["cpu  5 0 0 5 0 0 0 0", "cpu  1 0 0 1 0 0 0 0", "cpu  2 0 0 4 0 0 0 0"])
+    monkeypatch.setattr(host_reader, "read_text", lambda path: next(ticks))
+    reader = HostReader({})
+
+    found = [reader.read().cpu_percent for _ in range(3)]
+    monkeypatch.setattr(host_reader, "CPU_INTERVAL_S", -1.0)
+    monkeypatch.setattr(host_reader, "read_text", lambda path: "cpu  9 0 0 9 0 0 0 0")
+
+    assert found == [None, None, 25.0]
+    assert reader.read().cpu_percent is None
+
+
+def test_room_is_of_the_directory_or_of_where_it_would_be_made(tmp_path: Path) -> None:
+    there = os.statvfs(tmp_path)
+
+    room = read_room(str(tmp_path / "not/yet"))
+
+    assert room.total_bytes == there.f_blocks * there.f_frsize
+    assert read_room("not/there\0") == Room()
+    assert read_room("nowhere") == Room()
+
+
+def test_disk_that_hangs_is_unknown_and_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, asked = threading.Event(), []
+
+    def hang(path: str) -> Room:
+        asked.append(path)
+        answer.wait(60)
+        return Room(2, 1)
+
+    monkeypatch.setattr(host_reader, "read_room", hang)
+    monkeypatch.setattr(host_reader, "ROOM_WAIT_S", 0.01)
+    reader = HostReader({"HF_HUB_CACHE": "/mnt/dead"})
+
+    hung = [reader.read() for _ in range(5)]
+    answer.set()
+
+    assert [host.model_cache_free_bytes for host in hung] == [None] * 5
+    assert asked == ["/mnt/dead"]
+    wait_for(lambda: reader.read().model_cache_free_bytes == 1, "it answers again")
 
 
 def test_uptime_is_whole_seconds() -> None:
