@@ -93,6 +93,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         from llmgw_core.cli.schema import run_schema
 
         return run_schema(args.document)
+    if args.verb == "gateway":
+        from llmgw_core.cli.gateway import run_gateway
+
+        return run_gateway(args, argv)
     import asyncio
 
     return asyncio.run(_run(_find_verb(args.verb), args))
@@ -103,7 +107,7 @@ async def _run(verb: Verb, args: argparse.Namespace) -> int:
 
 
 def _find_verb(name: str) -> Verb:
-    from llmgw_core.cli import diagnose, engines, fabric, launch, logs
+    from llmgw_core.cli import diagnose, engines, fabric, launch, logs, queue
 
     verbs: dict[str, Verb] = {
         "fabric": fabric.run_fabric,
@@ -115,6 +119,7 @@ def _find_verb(name: str) -> Verb:
         "forget": engines.run_forget,
         "logs": logs.run_logs,
         "diagnose": diagnose.run_diagnose,
+        "queue": queue.run_queue,
     }
     return verbs[name]
 

@@ -21,7 +21,7 @@ Nodes: --nodes 'gpu[01-16],head' (node sets, user@host:port), else --cluster FIL
 ~/.config/llmgw/cluster.toml; with none of them this machine alone, without SSH.
 
 Exit: 0 done, 1 an error of llmgw, 2 usage, 3 some nodes silent, 4 all silent, 5 plan refused,
-6 node trouble, 7 launch failed, 8 no such engine, 9 stop incomplete, 130 interrupted."""
+6 node trouble, 7 launch failed, 8 no such engine, 9 stop incomplete, 10 gateway, 130 interrupted."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -62,6 +62,7 @@ def build_parser(version: str, words: Sequence[str] | None = None) -> argparse.A
     _add_inventory(verbs, common)
     _add_launch(verbs, common, words)
     _add_engine_verbs(verbs, common)
+    _add_gateway(verbs, words)
     _add_here(verbs)
     return parser
 
@@ -251,6 +252,53 @@ def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     for verb in (logs, stop, forget):
         verb.add_argument("name", help="name or id of the engine")
         verb.add_argument("--node", help="where, when several nodes have one of that name")
+
+
+def _add_gateway(verbs: Verbs, words: Sequence[str] | None) -> None:
+    gateway = verbs.add_parser("gateway", help="one address for every engine, fair to every tenant")
+    queue = verbs.add_parser("queue", help="who waits at the gateway, and who runs")
+    if words is None or "queue" in words:
+        queue.add_argument("--json", action="store_true", help="the document llmgw.queue/1")
+        queue.add_argument("--watch", action="store_true", help="again each second")
+        for verb in ("pause", "resume", "drain"):
+            queue.add_argument(f"--{verb}", metavar="KIND=NAME", help="model=, tenant= or engine=")
+        queue.add_argument(
+            "--socket", type=_path, metavar="PATH", help="the gateway's admin socket"
+        )
+        queue.add_argument("--port", type=int, default=8080, metavar="N", help="of the gateway")
+    if words is not None and "gateway" not in words:
+        return
+    gateway.add_argument("--config", type=_path, metavar="FILE", help="gateway.toml")
+    gateway.add_argument("--keys", type=_path, metavar="FILE", help="the file of API keys")
+    for flag, kind, text in (
+        ("--listen", str, "HOST:PORT (127.0.0.1:8080)"),
+        ("--slots", int, "requests at once for each engine (128)"),
+        ("--waiting", int, "requests that may wait for each model (512)"),
+        ("--queue-timeout", float, "seconds a request may wait (60)"),
+        ("--drain", float, "seconds those that run may take at the end (60)"),
+        ("--tls-certificate", _path, "PEM"),
+        ("--tls-key", _path, "PEM, without a password"),
+        ("--access-log", str, "FILE, - for stdout, off"),
+        ("--socket", _path, "the admin socket"),
+    ):
+        gateway.add_argument(flag, type=kind, metavar="X", help=text)
+    gateway.add_argument(
+        "--engine", action="append", metavar="URL", help="an engine; more than once"
+    )
+    for flag, text in (
+        ("--allow-anonymous", "serve requests without a key"),
+        ("--prefix-affinity", "like prompts to like engines"),
+    ):
+        gateway.add_argument(flag, action="store_true", default=None, help=text)
+    inner = gateway.add_subparsers(dest="action", metavar="ACTION")
+    key = inner.add_parser("add-key", help="make a key, keep its hash, print the key once")
+    key.add_argument("tenant")
+    key.add_argument("--keys", type=_path, default=argparse.SUPPRESS, metavar="FILE")
+    key.add_argument("--band", default="normal", help="high, normal (as usual), low")
+    key.add_argument("--weight", type=int, default=1, metavar="N", help="share in the band (1)")
+    key.add_argument("--model", dest="models", action="append", metavar="PATTERN", help="else all")
+    key.add_argument("--admin", action="store_true", help="it may steer the gateway")
+    inner.add_parser("install", help="write a systemd user unit that runs it with these flags")
 
 
 def _add_here(verbs: Verbs) -> None:
