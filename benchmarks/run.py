@@ -11,36 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.fanout import measure_fanout
 from benchmarks.measure import Measure, format_measure, write_report
 from benchmarks.node import measure_agent_and_shim, measure_first_answer_s, simulated_node
 from benchmarks.planning import measure_planning
+from benchmarks.slow_smi import GPU_QUERY, write_slow_smi
 from benchmarks.timing import best_wall_s, median_cpu_s, time_in_turn
 from llmgw_core.fleet.bundle import build_bundle
-
-# Eight GPUs after 200 ms, for next to no CPU: five of these run at once, and the real one is no Python either.
-_SLOW_SMI = r"""#!/bin/sh
-sleep 0.2
-case "$*" in
-*--query-gpu=*) ;;
-*--version*) printf 'DRIVER version      : 570.133.20\nCUDA Version        : 12.8\n'; exit ;;
-*) exit ;;
-esac
-exec awk -v query="$1" 'BEGIN {
-    known["name"] = "NVIDIA H100 80GB HBM3"; known["memory.total"] = 81559; known["memory.used"] = 4
-    known["utilization.gpu"] = 0; known["temperature.gpu"] = 33; known["driver_version"] = "570.133.20"
-    sub(/^--query-gpu=/, "", query)
-    count = split(query, fields, ",")
-    for (gpu = 0; gpu < 8; gpu++) {
-        known["index"] = gpu
-        known["uuid"] = "GPU-0000000" gpu "-6c1f-4d2b-9a3e-00000000d2d0"
-        known["pci.bus_id"] = "00000000:" gpu + 1 "8:00.0"
-        line = ""
-        for (n = 1; n <= count; n++)
-            line = line (n > 1 ? ", " : "") (fields[n] in known ? known[fields[n]] : "[N/A]")
-        print line
-    }
-}'
-"""
 
 
 def main() -> int:
@@ -68,6 +45,7 @@ def measure_all(rounds: int, seconds: float) -> Iterator[Measure]:
         root = Path(name)
         yield measure_inventory(root / "here", max(3, rounds // 2))
         yield from measure_planning(root, max(3, rounds // 2))
+        yield from measure_fanout(root / "fanout", max(3, rounds // 4))
         yield Measure("bundle", len(build_bundle().data) / 1000, 96, "kB", "compressed")
         with simulated_node(root / "cluster") as target:
             found = asyncio.run(measure_agent_and_shim(target, root / "cluster", seconds))
@@ -103,19 +81,15 @@ def measure_help(rounds: int) -> Iterator[Measure]:
 
 def measure_inventory(folder: Path, rounds: int) -> Measure:
     """`llmgw inventory --json` of this machine against its one slow nvidia-smi, by wall time."""
-    slow = folder / "slow-nvidia-smi"
-    slow.parent.mkdir(parents=True)
-    slow.write_text(_SLOW_SMI, "utf-8")
-    slow.chmod(0o755)
+    slow = write_slow_smi(folder)
     env = {
         "LLMGW_NVIDIA_SMI": str(slow),
         "LLMGW_STATE_DIR": str(folder / "state"),
         "LLMGW_CLUSTER": "",
         "XDG_CONFIG_HOME": str(folder),
     }
-    query = [str(slow), "--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,nounits"]
     llmgw = str(Path(sys.executable).with_name("llmgw"))
-    commands = {"smi": query, "inventory": [llmgw, "inventory", "--json"]}
+    commands = {"smi": [str(slow), *GPU_QUERY], "inventory": [llmgw, "inventory", "--json"]}
     spent = time_in_turn(commands, rounds, env)
     smi_s, inventory_s = best_wall_s(spent["smi"]), best_wall_s(spent["inventory"])
     detail = f"{1000 * inventory_s:.0f} ms against {1000 * smi_s:.0f} ms"
