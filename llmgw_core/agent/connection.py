@@ -153,16 +153,16 @@ class Connection:
             hello: Dict[str, Any] = to_jsonable(self._host.hello)
             return hello
         if method == "watch":
-            self._watch(params.interval_s)
+            self._watch(params)
         elif method == "unwatch":
             self._stop_watching()
         elif method == "handover":
             self._host.check_handover(params.bundle)
         return {}
 
-    def _watch(self, interval_s: float) -> None:
+    def _watch(self, params: WatchParams) -> None:
         self._stop_watching()
-        watcher = Watcher(interval_s, self._send)
+        watcher = Watcher(params.interval_s, self._send, deltas=params.deltas)
         task = asyncio.ensure_future(self._push_states(watcher))
         self._watching = (watcher, task)
         self._host.sampler.add(watcher)

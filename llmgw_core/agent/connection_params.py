@@ -29,9 +29,10 @@ class HelloParams:
 
 @dataclass(eq=False, repr=False)
 class WatchParams:
-    """How often at most."""
+    """How often at most, and whether what changed is enough after the first state."""
 
     interval_s: float
+    deltas: bool = False
 
 
 @dataclass(eq=False, repr=False)

@@ -6,7 +6,8 @@ from typing import Tuple
 from llmgw_core.domain.strict import STRICT
 
 PROTOCOL_MIN = 1
-PROTOCOL_MAX = 1
+PROTOCOL_MAX = 2
+DELTAS_SINCE = 2  # `watch` may ask for changes in the place of whole nodes
 MAX_FRAME_BYTES = 1 << 20
 MAX_LOG_CHUNK_BYTES = 64 << 10
 GPU_INTERVAL_S = (

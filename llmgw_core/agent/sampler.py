@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Awaitable, Callable, Dict, Optional, Set
 from llmgw_core.agent.event_log import EventLog
 from llmgw_core.agent.protocol import GPU_INTERVAL_S
 from llmgw_core.agent.rpc import make_notification
+from llmgw_core.domain.delta import diff
 from llmgw_core.domain.wire import to_jsonable
 
 if TYPE_CHECKING:  # not loaded for a daemon's first answer
@@ -22,9 +23,17 @@ HEARTBEAT_S = 5.0  # an unchanged node is told that often, so that a console can
 class Watcher:
     """One connection's wish to be told. `send` may be slow: meanwhile readings replace one another."""
 
-    def __init__(self, interval_s: float, send: Callable[[Dict[str, object]], Awaitable[None]]):
+    def __init__(
+        self,
+        interval_s: float,
+        send: Callable[[Dict[str, object]], Awaitable[None]],
+        *,
+        deltas: bool = False,
+    ):
         self.interval_s = clamp_interval(interval_s)
         self._send = send
+        self._deltas = deltas
+        self._sent: Optional[Node] = None
         self._sequence = 0
         self._latest: Optional[Node] = None
         self._dirty = asyncio.Event()
@@ -46,9 +55,15 @@ class Watcher:
             await self._dirty.wait()
             self._dirty.clear()
             self._sequence += 1
-            state = {"seq": self._sequence, "node": to_jsonable(self._latest)}
-            await self._send(make_notification("state", state))
+            await self._send(make_notification("state", self._next_state()))
             await asyncio.sleep(self.interval_s)
+
+    def _next_state(self) -> Dict[str, object]:
+        node, before = self._latest, self._sent
+        self._sent = node if self._deltas else None
+        if node is None or before is None:
+            return {"seq": self._sequence, "node": to_jsonable(node)}
+        return {"seq": self._sequence, "changes": diff(before, node)}
 
 
 class Sampler:

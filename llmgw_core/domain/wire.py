@@ -28,7 +28,7 @@ def to_jsonable(value: Any) -> Any:  # Any: a tree of whatever domain types ther
     if kind in _PLAIN:  # most of a node: an agent passes here a thousand times a second
         return value
     if dataclasses.is_dataclass(kind):
-        return {wire: to_jsonable(getattr(value, name)) for name, wire, _ in _fields(kind)}
+        return {wire: to_jsonable(getattr(value, name)) for name, wire, _ in list_fields(kind)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
@@ -49,12 +49,12 @@ def from_jsonable(cls: Type[T], data: Any, where: str = "") -> T:
     Raises:
         WireError: with the path of the first value that does not fit.
     """
-    built = _build(cls, data, where or cls.__name__)
+    built = build_value(cls, data, where or cls.__name__)
     return typing.cast(T, built)
 
 
 @lru_cache(maxsize=256)
-def _fields(cls: Any) -> Tuple[Tuple[str, str, Any], ...]:
+def list_fields(cls: Any) -> Tuple[Tuple[str, str, Any], ...]:
     """(attribute, wire name, type) of each field, in order."""
     hints = typing.get_type_hints(cls)
     return tuple(
@@ -63,7 +63,8 @@ def _fields(cls: Any) -> Tuple[Tuple[str, str, Any], ...]:
     )
 
 
-def _build(kind: Any, data: Any, where: str) -> Any:
+def build_value(kind: Any, data: Any, where: str) -> Any:
+    """A value of a field's type from JSON values; see `from_jsonable`."""
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, data, where)
     generic = {Union: _build_optional, tuple: _build_tuple, dict: _build_dict}
@@ -78,14 +79,14 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise WireError(f"{where}: expected an object, got {_kind(data)}")
-    fields = _fields(kind)
+    fields = list_fields(kind)
     unknown = sorted(set(data) - {wire for _, wire, _ in fields})
     if unknown:
         raise WireError(
             f"{where}.{unknown[0]}: no such key; known: {', '.join(w for _, w, _ in fields)}"
         )
     values = {
-        name: _build(hint, data[wire], f"{where}.{wire}")
+        name: build_value(hint, data[wire], f"{where}.{wire}")
         for name, wire, hint in fields
         if wire in data
     }
@@ -110,21 +111,23 @@ def _build_optional(kind: Any, data: Any, where: str) -> Any:
     choices = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     if data is None:
         return None
-    return _build(choices[0], data, where)
+    return build_value(choices[0], data, where)
 
 
 def _build_tuple(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, (list, tuple)):
         raise WireError(f"{where}: expected a list, got {_kind(data)}")
     item_kind = typing.get_args(kind)[0]
-    return tuple(_build(item_kind, item, f"{where}.{number}") for number, item in enumerate(data))
+    return tuple(
+        build_value(item_kind, item, f"{where}.{number}") for number, item in enumerate(data)
+    )
 
 
 def _build_dict(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise WireError(f"{where}: expected an object, got {_kind(data)}")
     _, item_kind = typing.get_args(kind)
-    return {str(key): _build(item_kind, item, f"{where}.{key}") for key, item in data.items()}
+    return {str(key): build_value(item_kind, item, f"{where}.{key}") for key, item in data.items()}
 
 
 def _build_enum(kind: Type[Enum], data: Any, where: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import llmgw_core
 from llmgw_core.agent.frames import FrameDecoder, encode_frame
-from llmgw_core.agent.protocol import PROTOCOL_MAX, PROTOCOL_MIN, Hello
+from llmgw_core.agent.protocol import DELTAS_SINCE, PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from llmgw_core.agent.rpc import make_request
 from llmgw_core.domain.engine import EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
@@ -25,7 +25,7 @@ from llmgw_core.errors import (
     ProtocolError,
     from_wire,
 )
-from llmgw_core.fleet.schema import misfit, parse_reply
+from llmgw_core.fleet.schema import misfit, parse_changes, parse_reply
 from llmgw_core.fleet.transport import Channel
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ class AgentClient:
         self._write_turn = asyncio.Lock()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._state: object = None  # params of the latest `state` not yet taken
+        self._state: Node | None = None  # the latest that was told
+        self._sequence = 0  # of that
         self._news = asyncio.Event()
         self._failure: LlmgwError | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -203,15 +204,17 @@ class AgentClient:
         Raises:
             ConnectionDropped, ProtocolError: the connection is over.
         """
-        await self._request("watch", {"interval_s": interval_s}, self._timeout_s)
+        params: dict[str, Any] = {"interval_s": interval_s}
+        if self.hello.protocol[1] >= DELTAS_SINCE:
+            params["deltas"] = True
+        await self._request("watch", params, self._timeout_s)
         try:
             while True:
                 await self._news.wait()
                 self._raise_failure()
                 self._news.clear()
-                params = self._state
-                node = params.get("node") if isinstance(params, dict) else None
-                yield self._checked(Node, node, "watch")
+                if self._state is not None:
+                    yield self._state
         finally:
             if self._failure is None:
                 with suppress(LlmgwError, asyncio.CancelledError):
@@ -301,8 +304,7 @@ class AgentClient:
         if "method" in message:
             # Unknown notifications are those of a newer agent.
             if message["method"] == "state":
-                self._state = message.get("params")
-                self._news.set()
+                self._take_state(message.get("params"))
             return
         if not isinstance(number, int) or not 0 < number <= self._last_id:
             raise misfit(
@@ -317,6 +319,25 @@ class AgentClient:
             answer.set_result(message["result"])
         else:
             raise misfit("a request", "an answer has neither result nor error", self._node)
+
+    def _take_state(self, params: object) -> None:
+        """A state as a whole, or what changed since the one before it.
+
+        Raises:
+            ProtocolError: neither, or it does not fit.
+        """
+        told = params if isinstance(params, dict) else {}
+        if "changes" in told:
+            sequence = told.get("seq")
+            if self._state is None or sequence != self._sequence + 1:
+                why = f"changes of state {str(sequence)[:40]}, and {self._sequence} is known"
+                raise misfit("watch", why, self._node)
+            self._state = parse_changes(self._state, told["changes"], "watch", self._node)
+        else:
+            self._state = parse_reply(Node, told.get("node"), "watch", self._node)
+        number = told.get("seq")
+        self._sequence = number if isinstance(number, int) else 0
+        self._news.set()
 
     def _as_error(self, error: object) -> LlmgwError:
         data = error.get("data") if isinstance(error, dict) else None

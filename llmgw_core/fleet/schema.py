@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from llmgw_core.domain.engine import LogChunk
 from llmgw_core.errors import ProtocolError
+from llmgw_core.fleet.changes import patch
 
 T = TypeVar("T")
 _SHOWN_ERRORS = 3
@@ -28,6 +29,20 @@ def parse_reply(kind: type[T], data: object, method: str, node: str) -> T:
         return cast(T, _adapter(cast(Any, kind)).validate_json(text))
     except ValidationError as error:
         raise misfit(method, _describe(error), node) from None
+    except (ValueError, RecursionError) as error:
+        raise misfit(method, str(error), node) from None
+
+
+def parse_changes(known: T, changes: object, method: str, node: str) -> T:
+    """Return the value with the changes, validated like `parse_reply`; what did not change is the same object.
+
+    Raises:
+        ProtocolError: they do not fit.
+    """
+    try:
+        # What is no text in UTF-8, pydantic's JSON parser would refuse as well.
+        json.dumps(changes, ensure_ascii=False).encode("utf-8")
+        return patch(known, changes)
     except (ValueError, RecursionError) as error:
         raise misfit(method, str(error), node) from None
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from llmgw_core.agent.protocol import Hello
+from llmgw_core.agent.protocol import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from llmgw_core.agent.rpc import make_error, make_notification, make_result
 from llmgw_core.domain.engine import LogChunk
+from llmgw_core.domain.hardware import Host
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
@@ -28,12 +29,12 @@ HELLO = Hello((1, 1), "0.1.0", "", "h", "", "b", "p", 0, "root", "3.11.7", "/s",
 Answer = Callable[[dict[str, Any]], Any]
 
 
-def answering(method: str, result: object) -> Answer:
+def answering(method: str, result: object, hello: Hello = HELLO) -> Answer:
     """An agent that greets, and gives that result to that method."""
 
     def answer(request: dict[str, Any]) -> dict[str, Any] | None:
         if request["method"] == "hello":
-            return make_result(request["id"], to_jsonable(HELLO))
+            return make_result(request["id"], to_jsonable(hello))
         if request["method"] in (method, "watch", "unwatch"):
             return make_result(request["id"], result if request["method"] == method else {})
         return None
@@ -57,7 +58,7 @@ async def connected(
 async def test_start_returns_the_greeting() -> None:
     async with connected(answering("", None)) as (client, channel):
         assert client.hello == HELLO
-        assert channel.requests[0]["params"]["protocol"] == [1, 1]
+        assert channel.requests[0]["params"]["protocol"] == [PROTOCOL_MIN, PROTOCOL_MAX]
 
 
 async def test_agent_of_another_protocol_is_named_with_both_ranges() -> None:
@@ -65,7 +66,7 @@ async def test_agent_of_another_protocol_is_named_with_both_ranges() -> None:
     channel = ScriptedChannel(lambda m: make_result(m["id"], to_jsonable(later)))
     client = AgentClient(channel, "n07")
 
-    with pytest.raises(ProtocolError, match=r"protocol 7 to 9, this llmgw 1 to 1.*llmgw 9"):
+    with pytest.raises(ProtocolError, match=r"protocol 7 to 9, this llmgw 1 to 2.*llmgw 9"):
         await client.start()
 
     await client.close()
@@ -196,6 +197,54 @@ async def test_state_that_does_not_fit_is_an_error_of_that_node() -> None:
 
         with pytest.raises(ProtocolError, match="watch does not fit: name"):
             await waiting
+
+
+def tell(number: int, **state: object) -> dict[str, Any]:
+    return make_notification("state", {"seq": number, **state})
+
+
+async def test_an_agent_that_can_is_asked_for_changes_and_these_are_put_on_what_is_known() -> None:
+    able = dataclasses.replace(HELLO, protocol=(1, 2))
+    async with connected(answering("", None, able)) as (client, channel):
+        states = client.watch(1.0)
+        waiting = asyncio.ensure_future(anext(states))
+        await asyncio.sleep(0)
+        channel.say(
+            tell(1, node=to_jsonable(Node("n", driver_version="1", host=Host(cpu_count=8))))
+        )
+        channel.say(tell(2, changes={"host": {"load_1m": 2.5}}))
+        channel.say(tell(3, changes={"driver_version": "2"}))
+        state = await waiting
+        while state.driver_version != "2":
+            state = await anext(states)
+
+        assert channel.requests[-1]["params"] == {"interval_s": 1.0, "deltas": True}
+        assert state == Node("n", driver_version="2", host=Host(cpu_count=8, load_1m=2.5))
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "said"),
+    [
+        (3, {}, "changes of state 3, and 1 is known"),
+        (None, {}, "changes of state None"),
+        (2, {"host": 5}, "Node.host: expected an object of changes"),
+        (2, {"driver_version": "\ud800"}, "surrogates not allowed"),
+    ],
+    ids=["one is missing", "no number", "no changes", "no text"],
+)
+async def test_changes_that_do_not_fit_end_the_connection(
+    number: int | None, changes: object, said: str
+) -> None:
+    async with connected(answering("", None)) as (client, channel):
+        states = client.watch(1.0)
+        waiting = asyncio.ensure_future(anext(states))
+        await asyncio.sleep(0)
+        channel.say(tell(1, node=to_jsonable(Node("n"))))
+        await waiting
+        channel.say(make_notification("state", {"seq": number, "changes": changes}))
+
+        with pytest.raises(ProtocolError, match=said):
+            await anext(states)
 
 
 async def test_error_of_the_node_arrives_as_what_it_was_with_our_name_for_the_node() -> None:

@@ -71,6 +71,31 @@ async def collect(watcher: Watcher, seconds: float) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_watcher_of_changes_is_told_the_node_once_and_then_what_differs() -> None:
+    states: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def send(message: dict[str, Any]) -> None:
+        states.put_nowait(message["params"])
+
+    watcher = Watcher(0.0, send, deltas=True)
+    watcher.interval_s = 0.0
+    task = asyncio.ensure_future(watcher.run())
+    node = Node("n", host=Host(cpu_count=8))
+    async with asyncio.timeout(10):
+        watcher.offer(node, has_changed=True)
+        first = await states.get()
+        watcher.offer(dataclasses.replace(node, host=Host(cpu_count=9)), has_changed=True)
+        second = await states.get()
+        watcher.offer(node, has_changed=True)
+        third = await states.get()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert first == {"seq": 1, "node": to_jsonable(node)}
+    assert second == {"seq": 2, "changes": {"host": {"cpu_count": 9}}}
+    assert third == {"seq": 3, "changes": {"host": {"cpu_count": 8}}}
+
+
 @pytest.mark.slow
 async def test_unchanged_node_is_told_as_a_heartbeat_only(tmp_path: Path, quick: None) -> None:
     reader, states = Reader(), []

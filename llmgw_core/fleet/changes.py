@@ -1,0 +1,77 @@
+"""A node's changes as its agent tells them (`domain/delta.py`), put on what was known of it."""
+
+import dataclasses
+import typing
+from functools import lru_cache
+from math import isfinite
+from typing import Any, NamedTuple, TypeVar
+
+from llmgw_core.domain.delta import is_list_of_objects
+from llmgw_core.domain.wire import WireError, build_value, list_fields
+
+T = TypeVar("T")
+_PLAIN = frozenset([str, int, float, bool, type(None)])
+
+
+class _Field(NamedTuple):
+    name: str
+    kind: Any
+    is_object: bool
+    is_list: bool  # of objects
+    plain: frozenset[type]  # of its values, where they are plain
+
+
+def patch(old: T, changes: Any, where: str = "") -> T:
+    """`old` with the changes, which are checked as strictly as a whole value is. What did not change is the same object.
+
+    Raises:
+        WireError: with the path of the first change that does not fit.
+    """
+    kind: Any = type(old)
+    where = where or kind.__name__
+    if not isinstance(changes, dict):
+        raise WireError(f"{where}: expected an object of changes")
+    fields = _fields_of(kind)
+    values: dict[str, Any] = {}
+    for wire, data in changes.items():
+        field = fields.get(wire)
+        if field is None:
+            raise WireError(f"{where}.{wire}: no such key; known: {', '.join(fields)}")
+        if type(data) in field.plain and (type(data) is not float or isfinite(data)):
+            values[field.name] = data
+        else:
+            before = getattr(old, field.name)
+            values[field.name] = _patch_field(field, before, data, f"{where}.{wire}")
+    if not values:
+        return old
+    # dataclasses.replace() passes every field through __init__, which takes ten times as long.
+    new: T = object.__new__(kind)
+    new.__dict__.update(old.__dict__)
+    new.__dict__.update(values)
+    return new
+
+
+def _patch_field(field: _Field, before: Any, data: Any, where: str) -> Any:
+    if field.is_object:
+        return patch(before, data, where)
+    if not field.is_list or not isinstance(data, dict):
+        return build_value(field.kind, data, where)
+    items = list(before)
+    for place, changes in data.items():
+        if not place.isdecimal() or int(place) >= len(items):
+            raise WireError(f"{where}.{place}: there are {len(items)}")
+        items[int(place)] = patch(items[int(place)], changes, f"{where}.{place}")
+    return tuple(items)
+
+
+@lru_cache(maxsize=256)
+def _fields_of(cls: Any) -> dict[str, _Field]:
+    """By wire name."""
+    return {wire: _describe(name, kind) for name, wire, kind in list_fields(cls)}
+
+
+def _describe(name: str, kind: Any) -> _Field:
+    args = typing.get_args(kind)
+    kinds = frozenset(args if type(None) in args else [kind])
+    plain = kinds if kinds <= _PLAIN else frozenset()
+    return _Field(name, kind, dataclasses.is_dataclass(kind), is_list_of_objects(kind), plain)
