@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.console import measure_console
 from benchmarks.fanout import measure_fanout
 from benchmarks.measure import Measure, format_measure, write_report
 from benchmarks.node import measure_agent_and_shim, measure_first_answer_s, simulated_node
@@ -45,6 +46,7 @@ def measure_all(rounds: int, seconds: float) -> Iterator[Measure]:
         root = Path(name)
         yield measure_inventory(root / "here", max(3, rounds // 2))
         yield from measure_planning(root, max(3, rounds // 2))
+        yield from measure_console(root / "console", seconds)
         yield from measure_fanout(root / "fanout", max(3, rounds // 4))
         yield Measure("bundle", len(build_bundle().data) / 1000, 96, "kB", "compressed")
         with simulated_node(root / "cluster") as target:
