@@ -38,6 +38,7 @@ def read_network_facts(
         "interfaces": lambda: read_network()._asdict(),
         "hostname": lambda: _read_names(socket.gethostname()),
         "memlock": lambda: dict(zip(("memlock", "nofile"), own_limits.read_limits())),
+        "may_lock_memory": lambda: own_limits.may_lock(read_text("/proc/self/status") or ""),
         "shared_memory": own_limits.read_shared_memory,
         "container": lambda: own_limits.find_container(env),
         "virtual_machine": lambda: own_limits.is_virtual_machine(read_text("/proc/cpuinfo") or ""),

@@ -22,6 +22,9 @@ _LESS_PREFERRED = (OTHER_LINK_LAYER, SLOWER, OTHER_FABRIC, OTHER_NETWORK)
 # Taken where the netdev's own is not known. Too wide is wrong as well as too narrow; racks mostly use /24.
 ASSUMED_IPV4_PREFIX = 24
 _IPV6_PREFIX = 64
+_MTUS = (4096, 2048, 1024, 512, 256)
+# GRH, UDP, BTH, XRC, atomic header and ICRC. Source: include/rdma/ib_addr.h, iboe_get_mtu.
+_ROCE_HEADER_BYTES = 40 + 8 + 12 + 4 + 28 + 4
 _GID_GROUPS = 8
 
 
@@ -73,6 +76,14 @@ def is_routable(address: ipaddress.IPv6Address) -> bool:
     if ipv4 is not None:
         return int(ipv4) != 0 and not ipv4.is_link_local
     return int(address) != 0 and not address.is_link_local
+
+
+def roce_mtu_bytes(netdev_mtu: Optional[int]) -> Optional[int]:
+    """The MTU that verbs use over a netdev of that MTU: 1500 gives 1024, 4200 and 9000 give 4096."""
+    if netdev_mtu is None:
+        return None
+    room = netdev_mtu - _ROCE_HEADER_BYTES
+    return next((mtu for mtu in _MTUS if mtu <= room), None)
 
 
 def _network_of(address: ipaddress.IPv6Address, ipv4_prefix: Optional[int]) -> Optional[str]:

@@ -119,6 +119,7 @@ class NodeNetwork:
     hostname_addresses: Optional[Tuple[str, ...]] = None  # (): it does not resolve
     memlock: Optional[Limit] = None  # bytes, of a process that the agent starts
     nofile: Optional[Limit] = None
+    may_lock_memory: Optional[bool] = None  # CAP_IPC_LOCK: memlock is no limit then
     shared_memory: Optional[SharedMemory] = None
     container: Optional[str] = None  # "docker", "podman", …; None: none was recognized
     virtual_machine: Optional[bool] = None

@@ -169,10 +169,45 @@ def _choose_together(
         able = [item for item in candidates[name] if item.address.version == version]
         ways = [item for item in able if item == held[name]]
         ways = ways or [item for item in able if item.interface.default_route]
+        ways = ways or _find_routed(name, facts, able, candidates)
         ways = ways or (able if len(able) == 1 else [])
         if ways:
             found[name] = ways[0]
     return found, "no network is common to all nodes: its way out, by routes"
+
+
+def _find_routed(
+    name: str,
+    facts: Mapping[str, NodeNetwork | None],
+    able: Sequence[_Candidate],
+    candidates: Mapping[str, Sequence[_Candidate]],
+) -> list[_Candidate]:
+    """Those whose interface the kernel sends packets by to an address of every other node."""
+    network = facts[name]
+    routes = (network.routes if network else None) or ()
+    found = []
+    for item in able:
+        reached = [
+            ipaddress.ip_network(route.destination, strict=False)
+            for route in routes
+            if route.interface == item.interface.name and is_network(route.destination)
+        ]
+        if all(
+            any(peer.address in area for peer in candidates[other] for area in reached)
+            for other in facts
+            if other != name
+        ):
+            found.append(item)
+    return found
+
+
+def is_network(text: str) -> bool:
+    """Whether a node's word for a network can be read as one."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _find_common(

@@ -25,7 +25,6 @@ from llmgw_core.agent.probes.rdma_text import (
     parse_rate,
     parse_state,
     parse_word,
-    roce_mtu_bytes,
 )
 from llmgw_core.agent.probes.routes import (
     Route,
@@ -34,7 +33,7 @@ from llmgw_core.agent.probes.routes import (
     parse_routes,
 )
 from llmgw_core.agent.probes.uverbs import read_uverbs_names, try_uverbs
-from llmgw_core.domain.fabric import ACTIVE, EMPTY_PKEY, fabric_key, ipv4_of
+from llmgw_core.domain.fabric import ACTIVE, EMPTY_PKEY, fabric_key, ipv4_of, roce_mtu_bytes
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.port_choice import judge_ports
 from llmgw_core.domain.units import natural_key

@@ -1,6 +1,7 @@
 """What a process that the agent starts is allowed, and what kind of machine it runs on."""
 
 import os
+import re
 import resource
 from pathlib import Path
 from typing import Mapping, Optional, Set, Tuple
@@ -8,6 +9,7 @@ from typing import Mapping, Optional, Set, Tuple
 from llmgw_core.agent.probes.files import exists, list_names, read_text
 from llmgw_core.domain.network import UNLIMITED, Limit, SharedMemory
 
+_CAP_IPC_LOCK = 14  # Source: include/uapi/linux/capability.h
 _MOST_PROCESSES = 4096
 _RUNTIMES = ("kubepods", "docker", "libpod", "containerd", "lxc")
 
@@ -25,6 +27,12 @@ def read_limits() -> Tuple[Limit, Limit]:
         )
     )
     return memlock, nofile
+
+
+def may_lock(status: str) -> Optional[bool]:
+    """Whether CAP_IPC_LOCK is in force, by a line of /proc/self/status: `CapEff:\t000001ffffffffff`. None: no such line."""
+    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", status, re.MULTILINE)
+    return None if match is None else bool(int(match.group(1), 16) >> _CAP_IPC_LOCK & 1)
 
 
 def read_shared_memory(folder: str = "/dev/shm", proc_root: str = "/proc") -> SharedMemory:  # noqa: S108 - it is read

@@ -6,9 +6,6 @@ Source: drivers/infiniband/core/sysfs.c, Documentation/ABI/stable/sysfs-class-in
 import re
 from typing import NamedTuple, Optional
 
-_MTUS = (4096, 2048, 1024, 512, 256)
-# GRH, UDP, BTH, XRC, atomic header and ICRC. Source: include/rdma/ib_addr.h, iboe_get_mtu.
-_ROCE_HEADER_BYTES = 40 + 8 + 12 + 4 + 28 + 4
 _MAX_LMC = 7
 
 
@@ -76,14 +73,6 @@ def parse_leading_number(text: Optional[str]) -> Optional[int]:
     """`1: CA` is 1, `-1` is -1; None when no number leads."""
     match = re.match(r"-?[0-9]{1,6}", text or "")
     return int(match.group(0)) if match else None
-
-
-def roce_mtu_bytes(netdev_mtu: Optional[int]) -> Optional[int]:
-    """The MTU that verbs use over a netdev of that MTU: 1500 gives 1024, 4200 and 9000 give 4096."""
-    if netdev_mtu is None:
-        return None
-    room = netdev_mtu - _ROCE_HEADER_BYTES
-    return next((mtu for mtu in _MTUS if mtu <= room), None)
 
 
 def first_line(text: Optional[str]) -> str:
