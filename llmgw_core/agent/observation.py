@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Optional, Set, Tuple, Type, TypeVar
 
+from llmgw_core.agent.cgroups import list_cgroup, remove_cgroup
 from llmgw_core.agent.diagnosis import diagnose
 from llmgw_core.agent.durable import read_json
 from llmgw_core.agent.logs import LineReader, hide_secrets, read_ends
@@ -57,6 +58,7 @@ class Engine:
         self.ready = self._read(directory.ready, ReadyRecord)
         self.ended: Optional[ExitRecord] = self._read(directory.exit, ExitRecord)
         self.secrets = _read_secrets(directory)
+        self.cgroup = _read_cgroup(directory)
         self._was_ready_here = False
         self._prober: Optional[Prober] = None
         kind = self.spec.rank.engine if self.spec else EngineKind.VLLM
@@ -106,6 +108,7 @@ class Engine:
 
     def reload(self) -> None:
         """Read the records that appear while it lives: how it was started, and how it ended."""
+        self.cgroup = self.cgroup or _read_cgroup(self.directory)
         if self.run is None:
             self.run = self._read(self.directory.run, RunRecord)
         if self.ended is None and self.directory.exit.exists():
@@ -117,6 +120,7 @@ class Engine:
             return ()
         marked = census.marked if with_markers else {}
         own = [pid for pid, engine in marked.items() if engine == self.id]
+        own += list_cgroup(self.cgroup)
         members = find_members(census.processes, self.run, self.shim_lives, self.known, own)
         self.known = identify(members)
         self.pids_seen.update(stat.pid for stat in members)
@@ -155,6 +159,8 @@ class Engine:
     def finish(self, ended_at: str) -> None:
         """Nothing of it lives: record how it ended, if nobody did, and why."""
         self.stop_asking()
+        if self.cgroup:
+            remove_cgroup(self.cgroup)
         operator = self.intent is not None and self.intent.cause == "operator" and self.wants_stop
         if self.ended is None:
             reason = "stopped" if operator else "unknown"
@@ -308,6 +314,15 @@ class Engine:
 
 def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def _read_cgroup(directory: EngineDir) -> str:
+    """Path of the engine's cgroup; "" where it has none. Only one that bears its name is believed."""
+    try:
+        path = directory.cgroup.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    return path if Path(path).name.startswith(f"llmgw-{directory.id}-") else ""
 
 
 def _read_secrets(directory: EngineDir) -> Dict[str, str]:

@@ -105,6 +105,11 @@ class EngineDir:
         return self.root / "diagnosis.json"
 
     @property
+    def cgroup(self) -> Path:
+        """Path of the engine's cgroup, where one could be made."""
+        return self.root / "cgroup"
+
+    @property
     def fifo(self) -> Path:
         """The engine's stdout and stderr."""
         return self.root / "out.fifo"

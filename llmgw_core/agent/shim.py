@@ -7,7 +7,7 @@ last process has ended. With `--pump` it takes over from a shim that was killed:
 Imports little on purpose: there is one shim per engine, at most 6 MB of private memory each.
 """
 
-# ruff: noqa: PTH110, PTH117, PTH118, PTH120, PTH123
+# ruff: noqa: PTH110, PTH117, PTH118, PTH119, PTH120, PTH123
 # pathlib would double the shim's memory.
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ import signal
 import sys
 import time
 
-from llmgw_core.agent.durable import read_json, write_json_durably
+from llmgw_core.agent.cgroups import enter_cgroup, make_cgroup, remove_cgroup
+from llmgw_core.agent.durable import read_json, write_durably, write_json_durably
 from llmgw_core.agent.exits import ExitNote, OomWatch, describe_end, now_rfc3339
 from llmgw_core.agent.procfs import (
     is_alive,
@@ -151,7 +152,8 @@ def _supervise(directory: str, answer: int) -> int:
     for fd in (woken, wake):
         os.set_blocking(fd, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    pid, failure = _start_engine(directory, spec)
+    cgroup = make_cgroup(os.path.basename(directory))
+    pid, failure = _start_engine(directory, spec, cgroup)
     if failure:
         record = {
             "code": EXEC_FAILED_CODE,
@@ -167,6 +169,7 @@ def _supervise(directory: str, answer: int) -> int:
     _tell(answer, {"ok": True, "pid": pid})
     os.close(answer)
     _pump_until_over(directory, pump, woken, pid)
+    remove_cgroup(cgroup)
     return 0
 
 
@@ -174,15 +177,17 @@ def _wake(number: int, frame: object) -> None:
     """Exists so that SIGCHLD is delivered at all: the wake-up descriptor does the work."""
 
 
-def _start_engine(directory: str, spec: dict[str, object]) -> tuple[int, str]:
+def _start_engine(directory: str, spec: dict[str, object], cgroup: str) -> tuple[int, str]:
     """(pid, "") of the engine that runs, or (pid, why it could not be started)."""
+    if cgroup:
+        write_durably(os.path.join(directory, "cgroup"), cgroup.encode("utf-8", "surrogateescape"))
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(go_write)
         os.close(told_read)
-        _become_engine(directory, spec, go_read, told_write)
+        _become_engine(directory, spec, cgroup, go_read, told_write)
     os.close(go_read)
     os.close(told_write)
     _record_run(directory, spec, child)
@@ -200,13 +205,17 @@ def _start_engine(directory: str, spec: dict[str, object]) -> tuple[int, str]:
     return child, failure.decode("utf-8", "replace")
 
 
-def _become_engine(directory: str, spec: dict[str, object], go: int, told: int) -> None:
+def _become_engine(
+    directory: str, spec: dict[str, object], cgroup: str, go: int, told: int
+) -> None:
     """In the child: wait until it is on record, then be the engine. Never returns."""
     step = "prepare"
     try:
         os.setsid()
         if os.read(go, 1) != b"g":
             os._exit(EXEC_FAILED_CODE)  # the shim died before the record was durable
+        if cgroup:
+            enter_cgroup(cgroup)
         rank = spec["rank"]
         assert isinstance(rank, dict)  # noqa: S101 - the supervisor wrote it
         base = put_venv_first(dict(os.environ), rank["argv"][0])

@@ -6,6 +6,7 @@ Each step is taken by a tick, from records on disk and the time since boot: a ne
 import signal
 from typing import AbstractSet, Callable, Optional, Sequence
 
+from llmgw_core.agent.cgroups import kill_cgroup
 from llmgw_core.agent.members import Census, describe, identify, send_signal, send_signal_to_group
 from llmgw_core.agent.observation import Engine
 from llmgw_core.agent.ports import find_listener
@@ -69,6 +70,8 @@ class Stopper:
                 send_signal(process, signal.SIGTERM)
 
     def _kill(self, members: Sequence[ProcessStat]) -> None:
+        if self._engine.cgroup:
+            kill_cgroup(self._engine.cgroup)
         run = self._engine.run
         if run is not None:
             send_signal_to_group(run, signal.SIGKILL, members)

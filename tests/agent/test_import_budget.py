@@ -50,7 +50,17 @@ def test_shim_loads_the_shim_alone() -> None:
 
     assert ours <= {
         f"llmgw_core.agent{name}"
-        for name in ("", ".__main__", ".shim", ".exits", ".pump", ".durable", ".procfs", ".logtext")
+        for name in (
+            "",
+            ".__main__",
+            ".shim",
+            ".cgroups",
+            ".exits",
+            ".pump",
+            ".durable",
+            ".procfs",
+            ".logtext",
+        )
     }
 
 

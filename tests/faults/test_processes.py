@@ -243,3 +243,30 @@ def test_worker_with_erased_environment_in_a_session_of_its_own_is_killed(bench:
     wait_for_state(supervisor, plan.engine_id, EngineState.STOPPED)
 
     assert not is_alive(hidden, stat.start_ticks)
+
+
+def test_cgroup_finds_what_no_other_evidence_does_and_is_gone_afterwards(bench: Bench) -> None:
+    supervisor, plan = bench.supervisor(), python_plan(bench, TITLE_OVERWRITER)
+    status = supervisor.launch("k", plan, {})
+    wait_until(lambda: "hidden" in read_text(bench, plan.engine_id), "it hides")
+    note = bench.instance.engine(plan.engine_id).cgroup
+    if not note.exists():
+        pytest.skip("no cgroup can be made here")
+    group = Path(note.read_text("utf-8"))
+    hidden = int(read_text(bench, plan.engine_id).split()[-1])
+    stat, leader = read_stat(hidden), read_stat(status.pid or 0)
+    assert stat is not None
+    assert leader is not None
+
+    # Shim and leader gone, a new daemon: neither parent, session, marker nor memory leads to it.
+    os.kill(leader.ppid, signal.SIGKILL)
+    os.kill(leader.pid, signal.SIGKILL)
+    successor = bench.supervisor()
+    orphans = wait_for_state(successor, plan.engine_id, EngineState.ORPHANS)
+    successor.stop("s", plan.engine_id, 0.0)
+    wait_for_state(successor, plan.engine_id, EngineState.STOPPED, EngineState.FAILED)
+
+    assert orphans.diagnosis is not None
+    assert str(hidden) in orphans.diagnosis.message
+    assert not is_alive(hidden, stat.start_ticks)
+    assert not group.exists()

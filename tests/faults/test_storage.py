@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import llmgw_core
+from llmgw_core.agent.pump import Pump, list_segments
 from llmgw_core.agent.records import ExitRecord, read_record
 from llmgw_core.domain.engine import EngineState
 from llmgw_core.domain.launch import RankPlan
@@ -290,3 +291,39 @@ def test_daemon_starts_over_a_read_only_state_directory(tmp_path: Path) -> None:
     )
 
     assert (launched, True) == (adopted, is_adopted)
+
+
+PUMP = "import sys; from llmgw_core.agent.pump import Pump\np = Pump(sys.argv[1], sys.argv[2], 1 << 20, 9999)\nprint(flush=True)\nwhile True: p.drain(64)"
+COUNTER = "import os\nn = 0\nwhile n < 4000000:\n    os.write(1, b''.join(b'%09d\\n' % i for i in range(n, n + 1000))); n += 1000"
+
+
+@pytest.mark.endurance
+def test_pump_killed_over_and_over_at_full_speed_loses_and_doubles_no_byte(
+    tmp_path: Path,
+) -> None:
+    fifo, log = tmp_path / "fifo", tmp_path / "log"
+    os.mkfifo(fifo)
+    held = os.open(fifo, os.O_RDWR)
+    writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", COUNTER], stdout=held)
+    kills = 0
+    try:
+        while writer.poll() is None:
+            command = [sys.executable, "-c", PUMP, str(fifo), str(log)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as pump:
+                assert pump.stdout is not None
+                pump.stdout.readline()
+                time.sleep(0.003 * (kills % 5))
+                pump.kill()
+            kills += 1
+    finally:
+        writer.kill()
+        writer.wait()
+    last = Pump(str(fifo), str(log), 1 << 20, 9999)
+    while last.drain(64):
+        pass
+    last.close()
+    os.close(held)
+
+    data = b"".join(Path(path).read_bytes() for _, path in list_segments(str(log)))
+    assert kills >= 20
+    assert data == b"".join(b"%09d\n" % number for number in range(4_000_000))

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from llmgw_core.agent.cgroups import list_cgroup, remove_cgroup
 from llmgw_core.agent.frames import FrameDecoder, encode_frame
 from llmgw_core.agent.identity import agent_command
 from llmgw_core.agent.instance_lock import read_holder, try_lock
@@ -120,6 +122,10 @@ class AgentHome:
             for pid in pids_with(f"LLMGW_ENGINE={engine.name}", "LLMGW_ENGINE"):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        for note in self.instance.engines.glob("*/cgroup"):
+            group = note.read_text("utf-8")
+            wait_for(partial(is_empty, group), f"{group} is empty")
+            remove_cgroup(group)
         for process in self.processes:
             process.kill()
             process.wait()
@@ -146,6 +152,11 @@ def agent_home(root: Path, **env: str) -> Iterator[AgentHome]:
         yield home
     finally:
         home.clean_up()
+
+
+def is_empty(group: str) -> bool:
+    """Whether no process is in the cgroup."""
+    return not list_cgroup(group)
 
 
 def pids_with(assignment: str, key: str) -> list[int]:

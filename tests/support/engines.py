@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmgw_core.agent.cgroups import remove_cgroup
 from llmgw_core.agent.paths import InstancePaths, resolve_instance
 from llmgw_core.agent.procfs import read_all_stats
 from llmgw_core.agent.stopping import ListGpuPids
@@ -188,6 +189,8 @@ class Bench:
                 except ProcessLookupError:
                     continue
             time.sleep(0.02)
+        for note in self.root.rglob("cgroup"):
+            remove_cgroup(note.read_text("utf-8"))
 
     def processes(self) -> list[int]:
         """Pids of living processes whose command or environment names this bench, or which descend from one."""

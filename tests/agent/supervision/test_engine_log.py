@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,19 +109,13 @@ def test_bytes_the_disk_does_not_take_are_counted_and_reading_goes_on(
 ) -> None:
     pump = Pump(str(fifo), str(tmp_path / "log"), segment_bytes=100, segments_kept=9)
     store(pump, fifo, b"before ")
-    writing = os.write
 
-    def full(fd: int, data: bytes) -> int:
-        if bytes(data) == b"lost":
-            raise OSError(28, "No space left on device")
-        return writing(fd, data)
+    def full(*_: int) -> int:
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("llmgw_core.agent.pump.os.write", full)
-        fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        writing(fd, b"lost")
-        os.close(fd)
-        pump.drain(1)
+        patch.setattr("llmgw_core.agent.pump.splice", full)
+        store(pump, fifo, b"lost")
     store(pump, fifo, b"after")
     pump.close()
 
@@ -214,3 +210,53 @@ def test_log_of_a_running_engine_is_bounded_and_followed_by_offset(bench: Bench)
     assert chunk.data == "line 00004999\n"
     directory = bench.instance.engine(plan.engine_id).log
     assert sum(Path(path).stat().st_size for _, path in list_segments(str(directory))) <= 3 * 4096
+
+
+OLD_PYTHON = Path.home() / ".pyenv/versions/3.9.18/bin/python"
+SPLICE = """
+import os, sys, tempfile
+from llmgw_core.agent import pump
+fifo, path = sys.argv[1] + "/f", sys.argv[1] + "/out"
+os.mkfifo(fifo)
+source = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+target = os.open(path, os.O_WRONLY | os.O_CREAT)
+os.write(source, b"0123456789")
+print(pump.splice(source, target, 4, 0), pump.splice(source, target, 99, 4))
+try:
+    pump.splice(source, target, 9, 10)
+except BlockingIOError:
+    print("empty")
+try:
+    os.write(source, b"x")
+    pump.splice(source, os.open(path, os.O_WRONLY | os.O_APPEND), 9, 10)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+@pytest.mark.parametrize("python", [sys.executable, str(OLD_PYTHON)], ids=["this", "3.9"])
+def test_splice_moves_bytes_with_or_without_pythons_own(tmp_path: Path, python: str) -> None:
+    if not Path(python).exists():
+        pytest.skip(f"{python} is not installed here")
+
+    done = subprocess.run(
+        [python, "-c", SPLICE, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["4", "6", "empty", "22"]
+    assert (tmp_path / "out").read_bytes() == b"0123456789"
+
+
+def test_pump_copies_where_the_file_system_does_not_splice(
+    fifo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("llmgw_core.agent.pump.splice", refused)
+    pump = Pump(str(fifo), str(tmp_path / "log"), segment_bytes=3, segments_kept=9)
+
+    store(pump, fifo, b"0123456789")
+    pump.close()
+
+    assert read_chunk(tmp_path / "log", "e", 0, 99).data == "0123456789"

@@ -177,6 +177,7 @@ def test_process_that_outlives_sigkill_makes_it_stuck(
     # A process in a driver does not react to SIGKILL; here the signal is simply not sent.
     monkeypatch.setattr(stopping, "send_signal", lambda *_: False)
     monkeypatch.setattr(stopping, "send_signal_to_group", lambda *_: True)
+    monkeypatch.setattr(stopping, "kill_cgroup", lambda _: None)
     supervisor, plan = bench.supervisor(), bench.plan("--hang", gpus=(1,))
     status = supervisor.launch("k", plan, {})
 
