@@ -28,20 +28,26 @@ PYTHONS = (
 )
 FIND_TIMEOUT_S = 30.0  # a dozen shims of a version manager at 150 ms, on a busy node
 UPLOAD_TIMEOUT_S = 60.0
+CANDIDATE_TIMEOUT_S = 6
 MAX_NOISE_BYTES = 256 << 10
 _SHOWN_BYTES = 600
 _READ_BYTES = 16 << 10
 _FIX_PYTHON = "install one, or name it: `python` (or the engine's `venv`) in cluster.toml"
 _FIX_SHELL = "see what `ssh NODE 'sh -s' </dev/null` prints"
 
-# Each candidate is run: a version manager's shim is there and fails. Its stdin is not ours. The braces make the shell read
-# all of this before it runs any: what comes after `exec` on stdin belongs to the program, and must not be the rest of this.
+# Each candidate is run: a version manager's shim is there and fails, one on a dead mount hangs (where `timeout` is
+# missing, that costs the whole search). Its stdin is not ours. The braces make the shell read all of this before it
+# runs any: what comes after `exec` on stdin belongs to the program, and must not be the rest of this.
 _SCRIPT = """\
 {{
 found=
+if timeout -k 1 {limit} true 2>/dev/null
+then bounded() {{ timeout -k 1 {limit} "$@"; }}
+else bounded() {{ "$@"; }}
+fi
 for p in {candidates}; do
 c=$(command -v "$p" 2>/dev/null) || continue
-v=$("$c" -I -S -c 'import sys; sys.stdout.write("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || v=
+v=$(bounded "$c" -I -S -c 'import sys; sys.stdout.write("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || v=
 case $v in
 3.9.*|3.[1-9][0-9].*) exec "$c" -I -S -c {program} {nonce} {digest} ;;
 [0-9]*) found="$found $c is $v;" ;;
@@ -107,6 +113,7 @@ def make_script(
         nonce=nonce,
         digest=digest,
         marker=MARKER,
+        limit=CANDIDATE_TIMEOUT_S,
     )
 
 

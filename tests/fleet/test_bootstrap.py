@@ -174,6 +174,28 @@ async def test_node_without_python_says_what_was_found(home: AgentHome, tmp_path
     assert "python" in error.fix
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("name", SHELLS)
+async def test_python_that_hangs_is_passed_over(
+    home: AgentHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if shutil.which(SHELLS[name][0]) is None:
+        pytest.skip(f"{name} is not installed here")
+    monkeypatch.setattr(module, "CANDIDATE_TIMEOUT_S", 0.3)
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\ntrap '' TERM\nexec sleep 600\n", "ascii")
+    hanging.chmod(0o755)
+    transport = LocalTransport(home.env, SHELLS[name])
+    channel = await transport.open_shell()
+
+    carrier = await bootstrap(channel, build_bundle(), str(hanging), [sys.executable], "n07")
+
+    client = AgentClient(carrier, "n07")
+    assert (await client.start()).hostname
+    await client.close()
+    await transport.close()
+
+
 async def test_node_without_any_python_says_so(home: AgentHome, tmp_path: Path) -> None:
     path = tools(tmp_path / "bin")
 
