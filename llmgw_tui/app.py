@@ -31,7 +31,9 @@ from llmgw_tui.messages import (
     SnapshotArrived,
 )
 from llmgw_tui.present.acts import Act
+from llmgw_tui.present.events import Event
 from llmgw_tui.present.pick import jump_targets
+from llmgw_tui.present.text import Tone
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.main import MainScreen
 from llmgw_tui.screens.views import TITLES
@@ -143,7 +145,13 @@ class LlmgwApp(App[None]):
             else:
                 self._complain(text)
 
+    def _tell(self, text: str) -> None:
+        """Say what came of something the operator did, and keep it among the events."""
+        self.notify(text, markup=False)
+        self.main.note(Event("you", "", "", text, Tone.ACCENT))
+
     def _complain(self, text: str) -> None:
+        self.main.note(Event("you", "", "", text, Tone.ERROR))
         self.notify(text, severity="error", markup=False)
         self.main.show_error(text)
 
@@ -173,7 +181,7 @@ class LlmgwApp(App[None]):
         if event.engines:
             first = event.plan.ranks[0]
             self.main.await_engine((first.node, first.engine_id))
-        self.notify(f"{event.plan.request.name} was started; it loads now.", markup=False)
+        self._tell(f"{event.plan.request.name} was started; it loads now.")
 
     @on(LaunchFailed)
     def _on_launch_failed(self, event: LaunchFailed) -> None:
@@ -185,7 +193,7 @@ class LlmgwApp(App[None]):
 
     @on(ActAccepted)
     def _on_accepted(self, event: ActAccepted) -> None:
-        self.notify(event.said, markup=False)
+        self._tell(event.said)
 
     @on(ActionFailed)
     def _on_failed(self, event: ActionFailed) -> None:

@@ -19,6 +19,10 @@ _SCALE = {
     "TiB": 2.0**40,
 }
 UNKNOWN = ("", "—", "?")
+# What a cell begins with, by what it means: what needs a person first.
+_STATES = {glyph: place for place, glyph in enumerate("✖▲?◌◓◔◐●■□○·")}
+_BAR = re.compile("[━╌]+")
+_SPARK = "▁▂▃▄▅▆▇█"
 Rank = tuple[float, tuple[tuple[float, str], ...]]
 
 
@@ -44,8 +48,25 @@ def sort_rows(rows: Sequence[Row], place: int, *, reverse: bool) -> tuple[Row, .
 
 
 def rank_of(text: str) -> Rank:
-    """What a cell's text is compared by: `512 MiB` before `61 GiB`, `gpu9` before `gpu10`."""
-    found = _AMOUNT.match(text)
-    amount = float(found[1]) * _SCALE.get(found[2], 1.0) if found else float("inf")
-    pieces = _PIECE.split(text.casefold())
-    return amount, tuple((float(p), "") if p.isdecimal() else (-1.0, p) for p in pieces)
+    """What a cell's text is compared by: `512 MiB` before `61 GiB`, `gpu9` before `gpu10`, states by how bad they are.
+
+    Of a strip of states the worst one counts, then how many they are; of a bar its length; of a curve its last value.
+    """
+    head = text.split(" ", 1)[0]
+    if head and all(glyph in _STATES for glyph in head):
+        worst = min(_STATES[glyph] for glyph in head)
+        count = sum(_STATES[glyph] == worst for glyph in head)
+        return float(worst), ((-float(count), ""), *_pieces(text))
+    if head and all(glyph in _SPARK for glyph in head):
+        return float(_SPARK.index(head[-1])), _pieces(text)
+    if found := _BAR.match(text):
+        return found[0].count("━") / len(found[0]), _pieces(text)
+    amount = _AMOUNT.match(text)
+    size = float(amount[1]) * _SCALE.get(amount[2], 1.0) if amount else float("inf")
+    return size, _pieces(text)
+
+
+def _pieces(text: str) -> tuple[tuple[float, str], ...]:
+    """The text with its numbers as numbers."""
+    parts = _PIECE.split(text.casefold())
+    return tuple((float(part), "") if part.isdecimal() else (-1.0, part) for part in parts)

@@ -2,6 +2,7 @@
 
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.present.engines import EngineView, engines_of, find_engine, name_text
+from llmgw_tui.present.processes import find_process
 from llmgw_tui.present.table import Key
 
 
@@ -9,10 +10,16 @@ def engine_under(snapshot: FleetSnapshot | None, view: str, key: Key | None) -> 
     """The engine meant by the selected row of a view: itself, a GPU's, or the only one of a node."""
     if snapshot is None or key is None:
         return None
-    if view == "engines":
+    if view in ("engines", "log"):
         return find_engine(snapshot, key)
+    if view == "events":
+        return None
     if view == "gpus":
         return _engine_on_gpu(snapshot, key)
+    if view == "processes":
+        process = find_process(snapshot, key)
+        engine = process[2].engine if process else None
+        return find_engine(snapshot, (key[0], engine)) if engine is not None else None
     alive = [
         item
         for item in engines_of(snapshot)

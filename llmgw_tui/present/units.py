@@ -33,6 +33,11 @@ def parse_rfc3339(text: str | None) -> float | None:
         return None
 
 
+def format_clock(at: float) -> str:
+    """The local time of day of UTC epoch seconds: `22:31:05`."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+
+
 def format_uptime(started_at: str | None, now: float) -> str:
     """How long ago the RFC 3339 time was."""
     started = parse_rfc3339(started_at)

@@ -18,20 +18,35 @@ from llmgw_tui.messages import (
 )
 from llmgw_tui.present import engines
 from llmgw_tui.present.acts import Act, ask_about, ranks_of, refusal
+from llmgw_tui.present.events import Event, EventBook, find_events
 from llmgw_tui.present.header import header
 from llmgw_tui.present.pick import engine_under
+from llmgw_tui.present.related import Place, crumbs, related
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.screens.confirm import ConfirmScreen
 from llmgw_tui.screens.following import LogFollower
+from llmgw_tui.screens.go_to import GoToScreen
 from llmgw_tui.screens.help import HelpScreen, help_groups
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.pacing import DrawPacer
-from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, FABRIC, GPUS, IDS, LOG_ID, TITLES
+from llmgw_tui.screens.views import (
+    CLUSTER,
+    ENGINES_ID,
+    EVENTS_ID,
+    FABRIC,
+    GPUS,
+    IDS,
+    LOG_ID,
+    PROCESSES,
+    TITLES,
+    engines_spec,
+    events_spec,
+)
 from llmgw_tui.widgets.key_bar import KeyBar
 from llmgw_tui.widgets.log_panel import LogPanel
 from llmgw_tui.widgets.log_view import LogView
-from llmgw_tui.widgets.master_detail import MasterDetail, ViewSpec
+from llmgw_tui.widgets.master_detail import MasterDetail
 from llmgw_tui.widgets.tab_bar import TabBar
 from llmgw_tui.widgets.table import Table
 from llmgw_tui.widgets.toned import LineBar
@@ -70,6 +85,7 @@ class MainScreen(Screen[None]):
             key_display="F",
             tooltip="Remove the record and the log of an engine that is over; asks first",
         ),
+        Binding("i", "related", "Go to", tooltip="Go to what the selected row is tied to"),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape,backspace", "back", "Back", show=False),
         Binding("q", "back_or_quit", "Back/quit", tooltip="Back; at the top, quit"),
@@ -95,7 +111,8 @@ class MainScreen(Screen[None]):
         self._clock = clock
         self._read_only = read_only
         self._snapshot: FleetSnapshot | None = None
-        self._back_to = 0  # the view that `l` came from
+        self._book = EventBook()
+        self._trail: list[tuple[str, Key | None]] = []  # where one came from, the latest last
         self._awaited: Key | None = None  # an engine just launched: selected once it is listed
         self._pacer = DrawPacer(self, self._draw)
         self._follower = LogFollower(LogPanel(clock, id=LOG_ID), self._wanted_log, self._title_of)
@@ -105,21 +122,13 @@ class MainScreen(Screen[None]):
         yield LineBar(id="header")
         yield TabBar(TITLES)
         with ContentSwitcher(initial=CLUSTER.id, id="views"):
-            for spec in (CLUSTER, GPUS, FABRIC, self._engines_spec()):
+            for spec in (CLUSTER, GPUS, FABRIC, engines_spec(self._engine_detail)):
                 yield MasterDetail(spec)
             yield self.log_panel
+            yield MasterDetail(PROCESSES)
+            yield MasterDetail(events_spec(self._book))
         yield LineBar(id="error")
         yield KeyBar()
-
-    def _engines_spec(self) -> ViewSpec:
-        return ViewSpec(
-            ENGINES_ID,
-            "Engines",
-            engines.COLUMNS,
-            engines.rows,
-            self._engine_detail,
-            engines.empty,
-        )
 
     def _engine_detail(self, snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
         log = self.log_panel
@@ -159,8 +168,14 @@ class MainScreen(Screen[None]):
 
     def show_snapshot(self, snapshot: FleetSnapshot) -> None:
         """Take in a new picture, and draw what is seen of it as soon as there is time."""
+        if self._snapshot is not None:
+            self._book.add(find_events(self._snapshot, snapshot), self._clock())
         self._snapshot = snapshot
         self._pacer.draw_soon()
+
+    def note(self, event: Event) -> None:
+        """Write into the events what the operator did, or what came of it."""
+        self._book.add((event,), self._clock())
 
     def redraw(self) -> None:
         """Draw header and current view now, as of now."""
@@ -172,7 +187,9 @@ class MainScreen(Screen[None]):
             self._snapshot, self._cluster, now, self.size.width, read_only=self._read_only
         )
         self.query_one("#header", LineBar).set_line(value)
-        self.query_one(TabBar).show(IDS.index(self.current))
+        self.query_one(TabBar).show(
+            IDS.index(self.current), crumbs(self.current, self.selected_key)
+        )
         if self.current != LOG_ID:
             self.view_of(self.current).show(self._snapshot, now)
         self._select_awaited()
@@ -195,12 +212,18 @@ class MainScreen(Screen[None]):
         bar.set_line(line(span(f" ✖ {text}", Tone.ERROR), span("  (esc)", Tone.DIM)))
         bar.add_class("-shown")
 
+    @property
+    def selected_key(self) -> Key | None:
+        """The key of the selected row; in the log its engine's."""
+        if self.current == LOG_ID:
+            return self.log_panel.subject
+        return self.view_of(self.current).table.cursor_key
+
     def selected_engine(self) -> engines.EngineView | None:
         """The engine that a key would act on now: in the log its own, elsewhere the selected row's."""
         if self.current == LOG_ID:
             return engines.find_engine(self._snapshot, self.log_panel.subject)
-        key = self.view_of(self.current).table.cursor_key
-        return engine_under(self._snapshot, self.current, key)
+        return engine_under(self._snapshot, self.current, self.selected_key)
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -255,13 +278,18 @@ class MainScreen(Screen[None]):
 
     def action_view(self, place: int) -> None:
         """Show a numbered view."""
-        name = IDS[place]
-        if name == LOG_ID and self.current != LOG_ID:
-            self._back_to = IDS.index(self.current)
-            if self.log_panel.subject is None:
-                item = self.selected_engine() or self._first_engine()
-                if item is not None:
-                    self._follower.point_at(item.key)
+        self._trail = [self._here] if IDS[place] == LOG_ID != self.current else []
+        self._open(IDS[place])
+
+    @property
+    def _here(self) -> tuple[str, Key | None]:
+        return self.current, self.selected_key
+
+    def _open(self, name: str) -> None:
+        if name == LOG_ID and self.log_panel.subject is None:
+            item = self.selected_engine() or self._first_engine()
+            if item is not None:
+                self._follower.point_at(item.key)
         self.query_one(ContentSwitcher).current = name
         self.redraw()
         if name == LOG_ID:
@@ -287,16 +315,27 @@ class MainScreen(Screen[None]):
         if item is None:
             self.notify("No engine is selected: choose one in the engine view (4).", markup=False)
             return
-        self._follower.point_at(item.key)
-        self.action_view(IDS.index(LOG_ID))
-        self._follower.follow_now()
+        self.go_to(LOG_ID, item.key)
+
+    def action_related(self) -> None:
+        """List what the selected row is tied to, and go to what is chosen."""
+        view, key = self._here
+        event = self._book.find(key or ()) if view == EVENTS_ID else None
+        places = related(self._snapshot, view, key, event)
+        if not places:
+            self.notify("There is nothing to go to from here.", markup=False)
+            return
+        title = event.subject if event else crumbs(view, key)
+        self.app.push_screen(GoToScreen(title, places), self._on_place)
+
+    def _on_place(self, place: Place | None) -> None:
+        if place is not None:
+            self.go_to(place.view, place.key)
 
     def action_launch(self) -> None:
         """Open the launch form, on the selected node."""
-        node = None
-        if self.current != LOG_ID:
-            key = self.view_of(self.current).table.cursor_key
-            node = key[0] if key else None
+        key = self.selected_key
+        node = key[0] if key and self.current not in (LOG_ID, EVENTS_ID) else None
         self.app.push_screen(LaunchScreen(self._snapshot, node))
 
     def chosen_engines(self) -> tuple[engines.EngineView, ...]:
@@ -357,10 +396,13 @@ class MainScreen(Screen[None]):
         bar = self.query_one("#error", LineBar)
         if bar.has_class("-shown"):
             bar.remove_class("-shown")
-        elif self.current == LOG_ID:
-            self.action_view(self._back_to)
-        elif self.view_of(self.current).is_open or self.view_of(self.current).pane.has_focus:
+        elif self.current != LOG_ID and self.view_of(self.current).is_entered:
             self.view_of(self.current).focus_list()
+        elif self._trail:
+            view, key = self._trail.pop()
+            self._show_place(view, key)
+        elif self.current == LOG_ID:
+            self._open(CLUSTER.id)
         else:
             return False
         return True
@@ -371,6 +413,15 @@ class MainScreen(Screen[None]):
             self.app.exit()
 
     def go_to(self, view: str, key: Key) -> None:
-        """Open a view with the cursor on this key."""
-        self.action_view(IDS.index(view))
-        self.view_of(view).select(key)
+        """Open a view with the cursor on this key; `back` returns to where one was."""
+        self._trail.append(self._here)
+        self._show_place(view, key)
+
+    def _show_place(self, view: str, key: Key | None) -> None:
+        if view == LOG_ID and key is not None:
+            self._follower.point_at(key)
+        self._open(view)
+        if view == LOG_ID:
+            self._follower.follow_now()
+        elif key is not None:
+            self.view_of(view).select(key)

@@ -18,6 +18,8 @@ from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.table import EmptyState, Table
 from llmgw_tui.widgets.toned import LineBar, Pane
 
+ShowDetail = Callable[[FleetSnapshot, Key, float], Sequence[Line]]
+
 
 @dataclass(frozen=True)
 class ViewSpec:
@@ -27,7 +29,7 @@ class ViewSpec:
     title: str
     columns: Sequence[Column]
     rows: Callable[[FleetSnapshot, float], Sequence[Row]]
-    detail: Callable[[FleetSnapshot, Key, float], Sequence[Line]]
+    detail: ShowDetail
     empty: Callable[[FleetSnapshot | None], Sequence[Line]]
 
 
@@ -117,9 +119,9 @@ class MasterDetail(Container):
         return self.query_one(Pane)
 
     @property
-    def is_open(self) -> bool:
-        """Whether the detail has been opened."""
-        return self.has_class("-open")
+    def is_entered(self) -> bool:
+        """Whether the detail has the keys, or stands in the table's place."""
+        return self.has_class("-open") or self.pane.has_focus
 
     def show(self, snapshot: FleetSnapshot | None, now: float) -> None:
         """Draw this picture of the fleet; only what changed is drawn again."""

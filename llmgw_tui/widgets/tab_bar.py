@@ -6,7 +6,7 @@ from textual import events
 from textual.message import Message
 
 from llmgw_tui.present.header import tabs
-from llmgw_tui.present.text import span
+from llmgw_tui.present.text import Tone, fit, line, span, width
 from llmgw_tui.widgets.toned import LineBar
 
 
@@ -24,9 +24,14 @@ class TabBar(LineBar):
         super().__init__(id="tabs")
         self._titles = tuple(titles)
 
-    def show(self, current: int) -> None:
-        """Bracket the current one."""
-        self.set_line((span(" "), *tabs(self._titles, current)))
+    def show(self, current: int, crumbs: str) -> None:
+        """Bracket the current one; say to the right where in it one is, if there is room."""
+        value = line(span(" "), *tabs(self._titles, current))
+        room = self.size.width - width(value) - 1
+        said = line(span(crumbs, Tone.STRONG))
+        if 0 < width(said) <= room:
+            value = (*value, *fit(said, room, right=True))
+        self.set_line(value)
 
     def on_click(self, event: events.Click) -> None:
         """Open the view under the pointer."""

@@ -1,5 +1,7 @@
 """The same picture on every machine, whatever its environment."""
 
+import time
+
 import pytest
 
 
@@ -8,3 +10,5 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Textual draws otherwise with these set."""
     for variable in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_COLOR_SYSTEM"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()

@@ -524,3 +524,38 @@ async def test_an_order_keeps_the_selection_and_shows_its_arrow() -> None:
     assert (rising[0], falling[0]) == (["n1", "n9", "n10"], ["n10", "n9", "n1"])
     assert ("NAME▲" in rising[1], "NAME▼" in falling[1]) == (True, True)
     assert kept == ("n1", "n9-0badcafe")
+
+
+async def test_from_a_gpu_over_its_process_and_engine_to_the_log_and_all_the_way_back() -> None:
+    fleet = FakeFleet(make_cluster())
+    fleet.logs["gpu1", "chat-0badcafe"] = b"INFO served\n"
+    async with running(fleet) as (app, pilot):
+        await pilot.press("2", "i", "j", "j", "enter")
+        process = (app.main.current, app.main.selected_key)
+        await pilot.press("i", "enter")
+        engine = (app.main.current, app.main.selected_key)
+        await pilot.press("i", "enter")
+        await until(pilot, lambda: "INFO served" in screen_text(app))
+        crumb = "gpu1 › chat-0badcafe" in screen_text(app)
+        back = []
+        for _ in range(3):
+            await pilot.press("escape")
+            back.append(app.main.current)
+
+    assert process == ("processes", ("gpu1", "0", "4000"))
+    assert engine == ("engines", ("gpu1", "chat-0badcafe"))
+    assert crumb
+    assert back == ["engines", "processes", "gpus"]
+
+
+async def test_what_changes_and_what_one_does_stand_among_the_events() -> None:
+    fleet = FakeFleet(make_engines("a"))
+    async with running(fleet) as (app, pilot):
+        await pilot.press("4", "X", "enter", "7")
+        await until(pilot, lambda: "a-0badcafe on n1 is being stopped." in screen_text(app))
+        stopped = make_engine("a", EngineState.STOPPED)
+        fleet.push(make_snapshot(make_view(make_node("n1", engines=(stopped,)), age=0.5)))
+        await until(pilot, lambda: "loading → stopped" in screen_text(app))
+        await pilot.press("g", "i", "enter")
+
+        assert app.main.current == "engines"

@@ -41,6 +41,10 @@ def test_every_word_must_be_in_some_cell(query: str, kept: list[str]) -> None:
         (("2 h", "30 s", "5 m"), ["1", "2", "0"]),
         (("100 %", "20 %", "3.5 %"), ["2", "1", "0"]),
         (("b", "b", "a"), ["2", "0", "1"]),
+        (("● up", "▲ GPU held", "✖ GPU fault"), ["2", "1", "0"]),
+        (("□□□", "■□□", "✖□□", "✖✖□"), ["3", "2", "1", "0"]),
+        (("━━╌╌ 50 %", "━╌╌╌ 25 %", "━━━━ 100 %"), ["1", "0", "2"]),
+        (("▁▂█", "▁█▁"), ["1", "0"]),
     ],
 )
 def test_order_is_natural_by_amount_and_stable(texts: tuple[str, ...], ordered: list[str]) -> None:
