@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Protocol, Tuple
 
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.hardware import Gpu, GpuHealth, Host, Port
@@ -94,6 +94,16 @@ class Contact(str, Enum):
     UNREACHABLE = "unreachable"  # was refused or went; what is shown is the last known
 
 
+class History(Protocol):
+    """A node's last minutes as the console that watches saw them."""
+
+    slot_s: float  # that one value stands for
+
+    def values(self, kind: str, name: str, reading: str) -> Tuple[Optional[float], ...]:
+        """A reading of a GPU (by uuid), a port ("mlx5_0:1") or the host (""), oldest first; None: not known then."""
+        ...
+
+
 @dataclass(frozen=True)
 class NodeView:
     """A node as the operator's console knows it now: the last reading, its age, and the connection's state."""
@@ -102,6 +112,7 @@ class NodeView:
     contact: Contact
     updated_at: Optional[float] = None  # UTC epoch seconds of the last reading; None: never
     retry_at: Optional[float] = None  # UTC epoch seconds of the next try
+    history: Optional[History] = field(default=None, compare=False, repr=False)  # goes on growing
 
 
 @dataclass(frozen=True)

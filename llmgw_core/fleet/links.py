@@ -14,6 +14,7 @@ from llmgw_core.fleet.bootstrap import bootstrap
 from llmgw_core.fleet.bundle import Bundle
 from llmgw_core.fleet.client import AgentClient
 from llmgw_core.fleet.config import Target
+from llmgw_core.fleet.history import NodeHistory
 from llmgw_core.fleet.transport import Transport
 from llmgw_core.planning.port_override import exclude_ports
 
@@ -44,6 +45,7 @@ class NodeLink:
         self.view = NodeView(
             Node(target.name, address=target.address, reachable=False), Contact.CONNECTING
         )
+        self._history = NodeHistory()
         self.has_outcome = asyncio.Event()  # set once the node has answered or failed
         self._settings = settings
         self._client: AgentClient | None = None
@@ -142,7 +144,10 @@ class NodeLink:
             replace(node, name=self.target.name, address=self.target.address),
             self.target.exclude_ports,
         )
-        self.view = NodeView(named, Contact.CONNECTED, updated_at=self._settings.now())
+        self._history.record(named, time.monotonic())
+        self.view = NodeView(
+            named, Contact.CONNECTED, updated_at=self._settings.now(), history=self._history
+        )
         self._fault = None
         self._settle()
 

@@ -6,7 +6,8 @@ from llmgw_tui.present.detail import BLANK, fact, heading, kind_text, port_is_up
 from llmgw_tui.present.reasons import port_verdict
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, line, span
-from llmgw_tui.present.units import count_of
+from llmgw_tui.present.trend import trend_lines
+from llmgw_tui.present.units import count_of, format_gbps
 
 COLUMNS = (
     Column("NODE", least=6, most=24, keep=9),
@@ -14,6 +15,8 @@ COLUMNS = (
     Column("STATE", least=10, most=14, keep=9),
     Column("KIND", least=4, most=10, keep=8),
     Column("RATE", least=4, most=6, keep=7, right=True),
+    Column("IN", least=5, most=6, keep=6, right=True),
+    Column("OUT", least=5, most=6, keep=6, right=True),
     Column("FABRIC", least=20, most=40, keep=8),
     Column("ISLAND", least=10, most=28, keep=4),
     Column("NETDEV", least=6, most=14, keep=5),
@@ -46,6 +49,8 @@ def _port_row(node: Node, port: Port) -> Row:
             state_cell(port),
             line(kind_text(port.kind)),
             line(rate_text(port)),
+            line(span(format_gbps(port.rx_gbps))),
+            line(span(format_gbps(port.tx_gbps))),
             line(span(port.fabric or "none", Tone.ACCENT if port.fabric else Tone.DIM)),
             line(span(node.island, Tone.DIM)),
             line(span(port.netdev)),
@@ -70,18 +75,27 @@ def _bare_row(view: NodeView) -> Row:
     said = "no adapter" if known else "not known yet"
     island = "single-node island" if known else None
     cells = [line(span(view.node.name, Tone.STRONG)), line(span(said, Tone.DIM))]
-    cells += [(), (), (), line(span(island, Tone.DIM)), line(span(view.node.island, Tone.DIM))]
+    cells += [
+        (),
+        (),
+        (),
+        (),
+        (),
+        line(span(island, Tone.DIM)),
+        line(span(view.node.island, Tone.DIM)),
+    ]
     return Row((view.node.name,), (*cells, *([()] * (len(COLUMNS) - len(cells)))))
 
 
 def detail(snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
     """The selected port, the fabrics and the islands of the cluster."""
     del now
-    node = next((view.node for view in snapshot.nodes if view.node.name == key[0]), None)
+    view = next((view for view in snapshot.nodes if view.node.name == key[0]), None)
+    node = view.node if view else None
     port = _find_port(node, key) if node else None
     lines: list[Line] = []
-    if node is not None and port is not None:
-        lines += [*_port_lines(node, port), BLANK]
+    if view is not None and node is not None and port is not None:
+        lines += [*_port_lines(node, port), BLANK, *_trend_block(view, port)]
     elif node is not None:
         lines += _bare_lines(node)
     return (*lines, *_fabric_lines(snapshot, port), BLANK, *_island_lines(snapshot, node))
@@ -102,12 +116,32 @@ def _port_lines(node: Node, port: Port) -> list[Line]:
         *port_verdict(port),
         fact("kind", f"{kind_text(port.kind)} over ", span(port.link_layer)),
         fact("link", span(port.physical_state), f", {rate_text(port)}b/s"),
+        *_traffic_lines(port),
         fact("fabric", span(port.fabric or "none usable", Tone.ACCENT)),
         fact("GID", span(port.gid)),
         fact("LID", span(port.lid)),
         fact("netdev", span(port.netdev)),
         fact("PCI", span(port.pci_bus_id), ", NUMA node ", span(port.numa_node)),
     ]
+
+
+def _traffic_lines(port: Port) -> list[Line]:
+    """What it carries and which errors it counts, where that is known."""
+    lines = []
+    if port.rx_gbps is not None or port.tx_gbps is not None:
+        text = f"{format_gbps(port.rx_gbps)} in, {format_gbps(port.tx_gbps)} out, Gb/s"
+        lines.append(fact("traffic", text))
+    if port.error_rates is not None:
+        rates = [f"{name} {rate:g}/s" for name, rate in sorted(port.error_rates.items())]
+        moved = span(", ".join(rates), Tone.WARN)
+        lines.append(fact("errors", moved if rates else span("none counted now", Tone.DIM)))
+    return lines
+
+
+def _trend_block(view: NodeView, port: Port) -> list[Line]:
+    wanted = (("in", "rx_gbps", None, " Gb/s"), ("out", "tx_gbps", None, " Gb/s"))
+    lines = trend_lines(view, "port", f"{port.hca}:{port.port}", wanted)
+    return [*lines, BLANK] if lines else []
 
 
 def _fabric_lines(snapshot: FleetSnapshot, port: Port | None) -> list[Line]:

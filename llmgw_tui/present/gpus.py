@@ -18,6 +18,7 @@ from llmgw_tui.present.reasons import gpu_verdict
 from llmgw_tui.present.states import gpu_state
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, bar, line, span
+from llmgw_tui.present.trend import trend_lines
 from llmgw_tui.present.units import format_number
 
 BAR_CELLS = 10
@@ -114,10 +115,22 @@ def _detail(view: NodeView, gpu: Gpu) -> tuple[Line, ...]:
         fact("uuid", span(gpu.uuid)),
         fact("driver", span(node.driver_version)),
         BLANK,
+        *_trend_block(view, gpu),
         heading("Processes"),
     ]
     processes = process_lines(gpu, with_index=False)
     return (*lines, *(processes or [line(span("  none", Tone.DIM))]))
+
+
+def _trend_block(view: NodeView, gpu: Gpu) -> list[Line]:
+    wanted = (
+        ("load", "utilization_percent", 100.0, " %"),
+        ("memory", "memory_used_mib", gpu.memory_total_mib, " MiB"),
+        ("power", "power_watts", gpu.power_limit_watts, " W"),
+        ("temp", "temperature_celsius", 100.0, " °C"),
+    )
+    lines = trend_lines(view, "gpu", gpu.uuid or str(gpu.index), wanted)
+    return [*lines, BLANK] if lines else []
 
 
 def _ecc_text(gpu: Gpu) -> str:

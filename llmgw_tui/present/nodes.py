@@ -30,6 +30,7 @@ from llmgw_tui.present.states import (
 )
 from llmgw_tui.present.table import Column, Key, Row
 from llmgw_tui.present.text import Line, Tone, join, line, span
+from llmgw_tui.present.trend import trend_lines
 from llmgw_tui.present.units import format_age, format_bytes, format_number
 
 COLUMNS = (
@@ -128,6 +129,7 @@ def detail(snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
     ]
     if view.updated_at is not None:
         lines += [*_host_lines(node), BLANK, *_gpu_block(node), *_port_block(node)]
+        lines += _trend_block(view)
         lines += _engine_block(view)
     return tuple(lines)
 
@@ -144,17 +146,21 @@ def _contact_lines(view: NodeView, now: float) -> list[Line]:
 def _host_lines(node: Node) -> list[Line]:
     host = node.host
     driver = f"{node.driver_version or '—'}, CUDA {node.cuda_version or '—'}"
-    return [
+    lines = [
         fact("address", node.address or "this machine"),
         fact("system", span(host.os), f", Linux {host.kernel}" if host.kernel else None),
         fact("host", _load_text(host)),
+        fact("models", _room_text(host)) if host.model_cache else None,
         fact("driver", driver if node.driver_version else span("none found", Tone.DIM)),
         fact("island", span(node.island)),
     ]
+    return [item for item in lines if item is not None]
 
 
 def _load_text(host: Host) -> str:
     parts = [f"{format_number(host.cpu_count)} CPUs"]
+    if host.cpu_percent is not None:
+        parts.append(f"{host.cpu_percent:.0f} % used")
     if host.load_1m is not None:
         parts.append(f"load {host.load_1m:.1f}")
     if host.memory_total_bytes and host.memory_available_bytes is not None:
@@ -163,6 +169,20 @@ def _load_text(host: Host) -> str:
     if host.uptime_seconds is not None:
         parts.append(f"up {format_age(host.uptime_seconds)}")
     return ", ".join(parts)
+
+
+def _room_text(host: Host) -> str:
+    """The disk that models are downloaded to."""
+    free, total = host.model_cache_free_bytes, host.model_cache_total_bytes
+    if free is None or total is None:
+        return f"{host.model_cache}: the disk does not answer"
+    return f"{format_bytes(free)} of {format_bytes(total)} free, {host.model_cache}"
+
+
+def _trend_block(view: NodeView) -> list[Line]:
+    wanted = (("CPU", "cpu_percent", 100.0, " %"), ("memory", "memory_used_percent", 100.0, " %"))
+    lines = trend_lines(view, "host", "", wanted)
+    return [*lines, BLANK] if lines else []
 
 
 def _gpu_block(node: Node) -> list[Line]:

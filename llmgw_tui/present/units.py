@@ -67,6 +67,13 @@ def format_number(value: float | None, unit: str = "") -> str:
     return UNKNOWN if value is None else f"{value:.0f}{unit}"
 
 
+def format_gbps(value: float | None) -> str:
+    """Gb/s: one decimal below 100, none above."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"  # noqa: PLR2004 - a fourth digit is noise
+
+
 def format_percent(fraction: float | None) -> str:
     """0 to 1 as `42 %`."""
     return UNKNOWN if fraction is None else f"{int(max(0.0, min(1.0, fraction)) * 100)} %"
