@@ -36,6 +36,7 @@ _RETRY_TICK_S = 1.0
 # After these the engines may look different.
 _CHANGING_METHODS = frozenset(["engine.launch", "engine.stop", "engine.forget"])
 _ENGINE_THREADS = 4
+_NETWORK_THREADS = 8  # tries of peers that do not answer: 5 s each
 _LAST_CALLS_S = 10.0
 
 
@@ -106,6 +107,7 @@ class Daemon:
         self._engine_threads = ThreadPoolExecutor(_ENGINE_THREADS, "engines")
         # Apart from the engines', because a driver that hangs must not hold them up.
         self._probe_threads = ThreadPoolExecutor(2, "probe")
+        self._network_threads = ThreadPoolExecutor(_NETWORK_THREADS, "network")
         self.sampler = Sampler(self._read_watched, log, self._end_watch)
         self._connections: Dict[int, Connection] = {}
         self._serving: Set[asyncio.Future[Any]] = set()
@@ -140,7 +142,11 @@ class Daemon:
 
     async def answer(self, request: Request) -> Any:
         """The result of a request, done in a thread; see `AgentService.answer`."""
-        threads = self._probe_threads if request.method == "inventory" else self._engine_threads
+        threads = self._engine_threads
+        if request.method == "inventory":
+            threads = self._probe_threads
+        elif request.method.startswith(("fabric.", "network.")):
+            threads = self._network_threads
         loop = asyncio.get_running_loop()
         service = await self._load()
         call = loop.run_in_executor(threads, service.answer, request)
