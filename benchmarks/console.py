@@ -1,7 +1,7 @@
 """The console over 1 024 simulated nodes, in a terminal of its own: what it costs, and how soon it answers a key.
 
 The nodes are another process, which speaks as 1 024 agents over Unix sockets: SSH is left out, and measured by `fanout`.
-Every GPU of every node changes every second, so no figure profits from a quiet cluster.
+Every GPU and port of every node changes every second, so no figure profits from a quiet cluster.
 """
 
 import fcntl
@@ -93,7 +93,7 @@ def measure_console(folder: Path, seconds: float, nodes: int = NODES) -> Iterato
         time.sleep(seconds)
         wall = time.monotonic() - wall
         percent = 100 * (_cpu_s(console) - cpu) / wall
-        detail = f"of a core; each GPU changes every second; {(terminal.bytes_seen - sent) / wall / 1024:.0f} KiB/s to the terminal"
+        detail = f"of a core; each GPU and port changes every second; {(terminal.bytes_seen - sent) / wall / 1024:.0f} KiB/s to the terminal"
         yield Measure("console: CPU", percent, 35, "%", detail)
         pressed = []
         for _ in range(KEYS):

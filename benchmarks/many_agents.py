@@ -1,6 +1,6 @@
 """`python -m benchmarks.many_agents SOCKET COUNT`: that many simulated nodes behind one Unix socket, until stdin closes.
 
-The agent's own connections and samplers speak, over nodes whose GPUs change every second. A console says which node it wants
+The agent's own connections and samplers speak, over nodes whose GPUs and ports change every second. A console says which node it wants
 in a first line, as ssh would by an address, and is answered as by a shell where the agent is in place.
 """
 
@@ -8,7 +8,6 @@ import asyncio
 import random
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.clusters import make_node
@@ -18,6 +17,7 @@ from llmgw_core.agent.rpc import Request
 from llmgw_core.agent.sampler import Sampler
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import to_jsonable
+from llmgw_core.fleet.changes import with_values
 
 INTERVAL_S = 1.0
 _NONCE = re.compile(rb" ([0-9a-f]{16}) [0-9a-f]{16} ;;")
@@ -54,7 +54,7 @@ class Agent:
         """Nothing here ends."""
 
     async def change(self, wait_s: float) -> None:
-        """Let time go by: the GPUs of a busy node."""
+        """Let time go by on a busy node."""
         sampling = asyncio.create_task(self.sampler.run())
         await asyncio.sleep(wait_s)
         while not sampling.done():
@@ -69,7 +69,7 @@ class Agent:
 
 def _work(node: Node, rng: random.Random) -> Node:
     gpus = tuple(
-        replace(
+        with_values(
             gpu,
             memory_used_mib=70000 + rng.randrange(2000),
             utilization_percent=rng.randrange(101),
@@ -78,7 +78,14 @@ def _work(node: Node, rng: random.Random) -> Node:
         )
         for gpu in node.gpus
     )
-    return replace(node, gpus=gpus, host=replace(node.host, load_1m=round(20 * rng.random(), 2)))
+    ports = tuple(
+        with_values(
+            port, rx_gbps=round(390 * rng.random(), 3), tx_gbps=round(390 * rng.random(), 3)
+        )
+        for port in node.ports
+    )
+    host = with_values(node.host, load_1m=round(20 * rng.random(), 2))
+    return with_values(node, gpus=gpus, ports=ports, host=host)
 
 
 async def serve(path: Path, count: int) -> None:

@@ -1,6 +1,7 @@
 """A node's changes as its agent tells them (`domain/delta.py`), put on what was known of it."""
 
 import dataclasses
+import json
 import typing
 from functools import lru_cache
 from math import isfinite
@@ -37,17 +38,21 @@ def patch(old: T, changes: Any, where: str = "") -> T:
         field = fields.get(wire)
         if field is None:
             raise WireError(f"{where}.{wire}: no such key; known: {', '.join(fields)}")
-        if type(data) in field.plain and (type(data) is not float or isfinite(data)):
+        if type(data) in field.plain and _is_sound(data):
             values[field.name] = data
         else:
             before = getattr(old, field.name)
             values[field.name] = _patch_field(field, before, data, f"{where}.{wire}")
     if not values:
         return old
-    # dataclasses.replace() passes every field through __init__, which takes ten times as long.
+    return with_values(old, **values)
+
+
+def with_values(old: T, **values: object) -> T:
+    """`old`, a plain frozen dataclass, with other values in these fields. dataclasses.replace() takes ten times as long."""
+    kind: Any = type(old)
     new: T = object.__new__(kind)
-    new.__dict__.update(old.__dict__)
-    new.__dict__.update(values)
+    new.__dict__.update(old.__dict__, **values)
     return new
 
 
@@ -55,6 +60,8 @@ def _patch_field(field: _Field, before: Any, data: Any, where: str) -> Any:
     if field.is_object:
         return patch(before, data, where)
     if not field.is_list or not isinstance(data, dict):
+        if not _is_text(json.dumps(data, ensure_ascii=False)):
+            raise WireError(f"{where}: it is no text")
         return build_value(field.kind, data, where)
     items = list(before)
     for place, changes in data.items():
@@ -62,6 +69,23 @@ def _patch_field(field: _Field, before: Any, data: Any, where: str) -> Any:
             raise WireError(f"{where}.{place}: there are {len(items)}")
         items[int(place)] = patch(items[int(place)], changes, f"{where}.{place}")
     return tuple(items)
+
+
+def _is_sound(data: object) -> bool:
+    """What JSON as Python reads it may hold and pydantic would refuse is looked at once more."""
+    if type(data) is float:
+        return isfinite(data)
+    return type(data) is not str or _is_text(data)
+
+
+def _is_text(data: str) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -12,16 +11,19 @@ from typing import Self
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, NodeFault, NodeView
 from llmgw_core.domain.units import natural_key
 from llmgw_core.errors import ConnectTimeout, UsageError
+from llmgw_core.fleet.assembly import Assembler
 from llmgw_core.fleet.bundle import Bundle, build_bundle
 from llmgw_core.fleet.client import AgentClient
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.links import LinkSettings, NodeLink
 from llmgw_core.fleet.local import LocalTransport
 from llmgw_core.fleet.transport import Transport
-from llmgw_core.planning.fabrics import assign_fabrics
 
 MAX_LOGINS = 16  # at a time; with more, the event loop stalls long enough to be felt
 MIN_SNAPSHOT_GAP_S = 0.25
+SNAPSHOT_REST = (
+    4  # times as long as making one took, so that a thousand nodes can come up meanwhile
+)
 _SSH_MODULE = "llmgw_core.fleet.ssh"
 
 
@@ -66,7 +68,9 @@ class Fleet:
         self._links = {target.name: NodeLink(target, self._settings) for target in self.targets}
         if len(self._links) != len(self.targets):
             raise UsageError("two nodes have the same name", "", "a name is a node's identity")
-        self._fabrics = {item.name: item.fabric for item in self.targets if item.fabric}
+        self._assembler = Assembler(
+            {item.name: item.fabric for item in self.targets if item.fabric}
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._bundle: asyncio.Task[Bundle] | None = None
         self._changed = asyncio.Event()  # replaced by a new one at each change
@@ -99,7 +103,7 @@ class Fleet:
     def snapshot(self) -> FleetSnapshot:
         """Return all nodes as known now. Never waits; the same object until something changes."""
         if self._built != self._version:
-            self._snapshot = self._assemble([link.view for link in self._links.values()])
+            self._snapshot = self._assembler.assemble([link.view for link in self._links.values()])
             self._built = self._version
         return self._snapshot
 
@@ -111,8 +115,11 @@ class Fleet:
                 await self._changed.wait()
                 continue
             seen = self._version
-            yield self.snapshot()
-            await asyncio.sleep(MIN_SNAPSHOT_GAP_S)
+            began = asyncio.get_running_loop().time()
+            picture = self.snapshot()
+            cost_s = asyncio.get_running_loop().time() - began
+            yield picture
+            await asyncio.sleep(max(MIN_SNAPSHOT_GAP_S, SNAPSHOT_REST * cost_s))
 
     async def settle(self, timeout_s: float) -> FleetSnapshot:
         """Wait until each node has answered or failed once. Returns all nodes.
@@ -127,7 +134,9 @@ class Fleet:
             await asyncio.gather(*late, return_exceptions=True)
         if all(link.has_outcome.is_set() for link in self._links.values()):
             return self.snapshot()
-        return self._assemble([_or_late(link, timeout_s) for link in self._links.values()])
+        return self._assembler.assemble(
+            [_or_late(link, timeout_s) for link in self._links.values()]
+        )
 
     def client(self, node: str) -> AgentClient:
         """Return the client of a node's agent.
@@ -149,16 +158,6 @@ class Fleet:
         link = self._links.get(node)
         if link is not None:
             link.retry_now()
-
-    def _assemble(self, views: Sequence[NodeView]) -> FleetSnapshot:
-        nodes, fabrics, islands = assign_fabrics([view.node for view in views], self._fabrics)
-        filled = {node.name: node for node in nodes}
-        return FleetSnapshot(
-            time.time(),
-            tuple(replace(view, node=filled[view.node.name]) for view in views),
-            fabrics,
-            islands,
-        )
 
     def _note_change(self) -> None:
         self._version += 1

@@ -79,6 +79,8 @@ def test_any_json_is_changes_or_a_wire_error(data: Any) -> None:
         ({"gpus": {"-1": {}}}, "Node.gpus.-1: there are 2"),
         ({"gpus": {"1": {"index": "0"}}}, "Node.gpus.1.index: expected int"),
         ({"gpus": None}, "Node.gpus: expected a list"),
+        ({"driver_version": "\ud800"}, "Node.driver_version: it is no text"),
+        ({"gpus": [{"index": 0, "name": "\ud800"}]}, "Node.gpus: it is no text"),
     ],
 )
 def test_what_does_not_fit_is_named_by_its_path(changes: Any, said: str) -> None:

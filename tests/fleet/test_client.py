@@ -228,7 +228,7 @@ async def test_an_agent_that_can_is_asked_for_changes_and_these_are_put_on_what_
         (3, {}, "changes of state 3, and 1 is known"),
         (None, {}, "changes of state None"),
         (2, {"host": 5}, "Node.host: expected an object of changes"),
-        (2, {"driver_version": "\ud800"}, "surrogates not allowed"),
+        (2, {"driver_version": "\ud800"}, "Node.driver_version: it is no text"),
     ],
     ids=["one is missing", "no number", "no changes", "no text"],
 )
