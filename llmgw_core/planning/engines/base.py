@@ -97,14 +97,15 @@ def check_owned(request: LaunchRequest, owned: Mapping[str, str]) -> Iterator[Fi
     """
     for argument in request.args:
         flag = argument.partition("=")[0]
-        field = _owner_of(flag, owned)
+        field = find_owner(flag, owned)
         if field is not None:
             what = f"{flag} is set by llmgw"
             fix = f"give it as {field} instead"
             yield Finding("args-owned", Severity.ERROR, "args", what, fix)
 
 
-def _owner_of(flag: str, owned: Mapping[str, str]) -> Optional[str]:
+def find_owner(flag: str, owned: Mapping[str, str]) -> Optional[str]:
+    """The field that sets this flag, or one that it is short for; None: it is the operator's."""
     if flag in owned:
         return owned[flag]
     if not flag.startswith("--") or flag == "--":
