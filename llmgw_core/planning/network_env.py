@@ -45,6 +45,7 @@ def plan_network_env(
     nccl: tuple[int, ...] | None = None,
     *,
     wants_tcp: bool = False,
+    fabric: str | None = None,
 ) -> NetworkEnv:
     """The variables of every node's ranks.
 
@@ -53,10 +54,11 @@ def plan_network_env(
         fabrics: of the inventory; a fabric of several networks has one for each rail.
         nccl: the version on the nodes; None: unknown, taken for one that finds GIDs itself.
         wants_tcp: the operator asked for plain TCP.
+        fabric: the one to use; None: the best that all share.
     """
     if len(nodes) <= 1:
         return NetworkEnv(None, {node.name: () for node in nodes})
-    fabric = None if wants_tcp else find_common_fabric(nodes)
+    fabric = None if wants_tcp else fabric or find_common_fabric(nodes)
     if fabric is None:
         told = () if wants_tcp else (_tell_no_common(nodes),)
         return NetworkEnv(None, {node.name: _TCP for node in nodes}, told)

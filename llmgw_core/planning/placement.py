@@ -21,11 +21,11 @@ class Placement:
 
     node: Node
     gpus: Tuple[Gpu, ...]  # by index; none: a CPU engine
-    port: int
+    port: Optional[int]  # None: a rank that serves nothing
 
 
 @dataclass(frozen=True)
-class _Group:
+class FreeGroup:
     """The free GPUs of one class on one node."""
 
     node: Node
@@ -46,18 +46,31 @@ def place(
     Args:
         avoid_ports: ports that are known to be taken, when the port is chosen here.
     """
-    candidates, refusals = _find_candidates(request, nodes)
+    candidates, refusals = find_candidates(request, nodes)
     if not candidates:
         return None, refusals
     choice, findings = _choose_gpus(request, candidates)
     if choice is None:
         return None, findings
     node, gpus = choice
-    port = request.port if request.port is not None else _free_port(node, avoid_ports)
+    port, missing = choose_port(request, node, avoid_ports)
     if port is None:
-        what = f"no port from {FIRST_PORT} to {LAST_PORT} is free on {node.name}"
-        return None, (*findings, _error("no-port", "port", what, "name one", node.name))
+        return None, (*findings, *missing)
     return Placement(node, gpus, port), findings
+
+
+def choose_port(
+    request: LaunchRequest, node: Node, avoid: AbstractSet[int]
+) -> Tuple[Optional[int], Tuple[Finding, ...]]:
+    """The request's port, else the node's first free one from 8000 on; None with the reason."""
+    if request.port is not None:
+        return request.port, ()
+    taken = avoid | set(list_ports(node))
+    port = next((port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken), None)
+    if port is not None:
+        return port, ()
+    what = f"no port from {FIRST_PORT} to {LAST_PORT} is free on {node.name}"
+    return None, (error("no-port", "port", what, "name one", node.name),)
 
 
 def list_ports(node: Node) -> Dict[int, str]:
@@ -70,10 +83,17 @@ def list_ports(node: Node) -> Dict[int, str]:
     return found
 
 
+def count_nodes(request: LaunchRequest) -> Optional[int]:
+    """Over how many nodes the request is to run; None: as few as have the GPUs."""
+    if request.nodes:
+        return len(request.nodes)
+    return 1 if request.node is not None and request.node_count is None else request.node_count
+
+
 def count_needed(request: LaunchRequest) -> int:
-    """How many GPUs the request takes. 0: a CPU engine."""
+    """How many GPUs the request takes on all nodes. 0: a CPU engine."""
     if request.gpus:
-        return len(set(request.gpus))
+        return len(set(request.gpus)) * (count_nodes(request) or 1)
     if request.gpu_count is not None:
         return max(request.gpu_count, 0)
     return request.tensor_parallel * request.pipeline_parallel * request.data_parallel
@@ -85,42 +105,39 @@ def _port_of(url: str) -> Optional[int]:
     return int(tail) if tail.isascii() and tail.isdigit() else None
 
 
-def _free_port(node: Node, avoid: AbstractSet[int]) -> Optional[int]:
-    taken = avoid | set(list_ports(node))
-    return next((port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken), None)
-
-
-def _find_candidates(
+def find_candidates(
     request: LaunchRequest, nodes: Sequence[Node]
 ) -> Tuple[Tuple[Node, ...], Tuple[Finding, ...]]:
-    """Nodes that may be used, in natural order; or none and the reason."""
+    """Nodes that may be used, those that are named in their order, else in natural order; or none and the reason."""
     ordered = tuple(sorted(nodes, key=lambda node: natural_key(node.name)))
-    if request.node is not None:
-        named = tuple(node for node in ordered if node.name == request.node)
-        if not named:
-            return (), (_tell_unknown(request.node, ordered),)
-        return (named, ()) if named[0].reachable else ((), (_tell_unreachable(named[0]),))
+    wanted = request.nodes or ((request.node,) if request.node is not None else ())
+    if wanted:
+        by_name = {node.name: node for node in ordered}
+        troubles = [_tell_unknown(name, ordered) for name in wanted if name not in by_name]
+        named = tuple(by_name[name] for name in wanted if name in by_name)
+        troubles += [_tell_unreachable(node) for node in named if not node.reachable]
+        return ((), tuple(troubles)) if troubles else (named, ())
     answering = tuple(node for node in ordered if node.reachable)
     if answering:
         return answering, ()
     if len(ordered) == 1:
         return (), (_tell_unreachable(ordered[0]),)
     what = "no node answers" if ordered else "there is no node"
-    return (), (_error("node-unreachable", "node", what, "see llmgw inventory for each's reason"),)
+    return (), (error("node-unreachable", "node", what, "see llmgw inventory for each's reason"),)
 
 
 def _tell_unknown(name: str, nodes: Sequence[Node]) -> Finding:
     names = [node.name for node in nodes]
     near = difflib.get_close_matches(name, names, 1)
-    fix = f"did you mean {near[0]}?" if near else f"the nodes are: {_shorten(names) or 'none'}"
-    return _error("node-unknown", "node", f"there is no node {name}", fix)
+    fix = f"did you mean {near[0]}?" if near else f"the nodes are: {shorten(names) or 'none'}"
+    return error("node-unknown", "node", f"there is no node {name}", fix)
 
 
 def _tell_unreachable(node: Node) -> Finding:
     why = f": {node.error.message}" if node.error else ""
     fix = node.error.hint if node.error and node.error.hint else "see llmgw inventory"
     what = f"{node.name} does not answer{why}"
-    return _error("node-unreachable", "node", what, fix, node.name)
+    return error("node-unreachable", "node", what, fix, node.name)
 
 
 def _choose_gpus(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
@@ -145,7 +162,7 @@ def _choose_named(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice
     missing = sorted(wanted - {gpu.index for gpu in gpus})
     have = ", ".join(str(gpu.index) for gpu in node.gpus) or "none"
     findings = tuple(
-        _error(
+        error(
             "gpu-unknown",
             f"{node.name} GPU {index}",
             f"{node.name} has no GPU {index}",
@@ -166,7 +183,7 @@ def _choose_none(candidates: Sequence[Node]) -> _Choice:
     if len(candidates) == 1:
         return (node, ()), ()
     what = f"{node.name} is chosen of {len(candidates)} nodes; a CPU engine takes no GPU"
-    return (node, ()), (_tell_choice(node, what),)
+    return (node, ()), (tell_choice(node, what),)
 
 
 def _count_engines(node: Node) -> int:
@@ -176,10 +193,10 @@ def _count_engines(node: Node) -> int:
 def _choose_free(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
     """Lowest indices of the group with the fewest GPUs left over, so that large launches keep finding room."""
     needed = count_needed(request)
-    groups = [group for node in candidates for group in _group_free(node, request.gpu_class)]
+    groups = [group for node in candidates for group in group_free(node, request.gpu_class)]
     fitting = [group for group in groups if len(group.gpus) >= needed]
     if not fitting:
-        return None, (_tell_no_room(request, candidates, groups),)
+        return None, (tell_no_room(request, candidates, groups),)
     best = min(
         fitting,
         key=lambda group: (len(group.gpus) - needed, natural_key(group.node.name), group.label),
@@ -190,40 +207,46 @@ def _choose_free(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
         f"{best.node.name} GPU {indices} ({best.label}): the tightest of {len(fitting)} that fit;"
         f" {len(best.gpus) - needed} of that class stay free there"
     )
-    return (best.node, gpus), (_tell_choice(best.node, what),)
+    return (best.node, gpus), (tell_choice(best.node, what),)
 
 
-def _group_free(node: Node, wanted_class: Optional[str]) -> List[_Group]:
+def group_free(node: Node, wanted_class: Optional[str]) -> List[FreeGroup]:
     """Free GPUs by class. Those of no known class go by their name."""
     groups: Dict[str, List[Gpu]] = {}
     for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
         if gpu.available and wanted_class in (None, gpu.gpu_class):
             label = gpu.gpu_class or gpu.name or "unknown class"
             groups.setdefault(label, []).append(gpu)
-    return [_Group(node, label, tuple(gpus)) for label, gpus in sorted(groups.items())]
+    return [FreeGroup(node, label, tuple(gpus)) for label, gpus in sorted(groups.items())]
 
 
-def _tell_no_room(
-    request: LaunchRequest, candidates: Sequence[Node], groups: Sequence[_Group]
+def tell_no_room(
+    request: LaunchRequest, candidates: Sequence[Node], groups: Sequence[FreeGroup]
 ) -> Finding:
+    """That one node does not have the GPUs free, and what may help."""
     needed = count_needed(request)
     of_class = f"of class {request.gpu_class}" if request.gpu_class else "of one class"
-    free = _shorten([f"{group.node.name} {len(group.gpus)} {group.label}" for group in groups])
+    free = shorten([f"{group.node.name} {len(group.gpus)} {group.label}" for group in groups])
     what = f"no node has {needed} free GPUs {of_class}: free are {free or 'none'}"
     fix = "see llmgw inventory for what holds them; stop something, or take fewer GPUs"
+    if any(len(node.gpus) >= needed for node in candidates) and len(candidates) > 1:
+        fix += "; to take them of several nodes, say over how many (--node-count 2)"
     if not any(node.gpus for node in candidates):
         fix = "for an engine on the CPU ask for 0 GPUs (--gpu-count 0)"
     node = candidates[0].name if len(candidates) == 1 else None
-    return _error("no-free-gpus", "gpus", what, fix, node)
+    return error("no-free-gpus", "gpus", what, fix, node)
 
 
-def _shorten(items: Sequence[str]) -> str:
+def shorten(items: Sequence[str]) -> str:
+    """The first of them, and that there are more."""
     return ", ".join(items[:_LISTED]) + (", …" if len(items) > _LISTED else "")
 
 
-def _tell_choice(node: Node, what: str) -> Finding:
+def tell_choice(node: Node, what: str) -> Finding:
+    """What was chosen, as something worth knowing."""
     return Finding("placement", Severity.INFO, "placement", what, "", node.name)
 
 
-def _error(code: str, subject: str, what: str, fix: str, node: Optional[str] = None) -> Finding:
+def error(code: str, subject: str, what: str, fix: str, node: Optional[str] = None) -> Finding:
+    """A finding that stops the launch."""
     return Finding(code, Severity.ERROR, subject, what, fix, node)

@@ -37,13 +37,14 @@ def check_name_is_free(request: LaunchRequest, placement: Placement) -> Iterator
 
 
 def check_name_elsewhere(
-    request: LaunchRequest, placement: Placement, nodes: Sequence[Node]
+    request: LaunchRequest, places: Sequence[Placement], nodes: Sequence[Node]
 ) -> Iterator[Finding]:
     """The same name on another node is allowed (a replica), and makes commands by name ask which."""
+    own = {place.node.name for place in places}
     others = [
         node.name
         for node in nodes
-        if node.name != placement.node.name
+        if node.name not in own
         and any(item.name == request.name and not item.state.is_over for item in node.engines)
     ]
     if others:
@@ -58,6 +59,8 @@ def check_name_elsewhere(
 
 def check_port_is_free(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
     """No other engine of the node has the port; strangers are found by the node's own preflight."""
+    if placement.port is None:
+        return
     holder = list_ports(placement.node).get(placement.port)
     if holder is not None:
         yield _error(

@@ -7,7 +7,7 @@ from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.domain.secret_names import is_secret_flag, is_secret_name
-from llmgw_core.planning.placement import LAST_PORT
+from llmgw_core.planning.placement import LAST_PORT, count_nodes
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -81,8 +81,9 @@ def check_parallelism(request: LaunchRequest) -> Iterator[Finding]:
         return
     wanted = request.tensor_parallel * request.pipeline_parallel * request.data_parallel
     product = f"{request.tensor_parallel} × {request.pipeline_parallel} × {request.data_parallel} = {wanted}"
+    nodes = count_nodes(request) or 1
     for field, given in (
-        ("gpus", len(set(request.gpus)) or None),
+        ("gpus", len(set(request.gpus)) * nodes or None),
         ("gpu_count", request.gpu_count),
     ):
         if given is not None and given != wanted:
@@ -92,6 +93,30 @@ def check_parallelism(request: LaunchRequest) -> Iterator[Finding]:
                 f"{given} GPUs are asked for, TP × PP × DP is {product}",
                 f"ask for {wanted} GPUs, or change the degrees of parallelism",
             )
+
+
+def check_nodes(request: LaunchRequest) -> Iterator[Finding]:
+    """One word on where to run, and it can be kept."""
+    count = request.node_count
+    if count is not None and count < 1:
+        yield _error("node-count", "node_count", f"it is {count}", "1 is the least")
+    if len(set(request.nodes)) != len(request.nodes):
+        yield _error("node-twice", "nodes", "a node is named twice", "name each once")
+    if request.nodes and request.node is not None:
+        yield _error("node-twice", "node", "node and nodes are both given", "keep one of them")
+    if request.nodes and count not in (None, len(request.nodes)):
+        what = f"{len(request.nodes)} nodes are named, and node_count is {count}"
+        yield _error("node-count", "node_count", what, "leave node_count out")
+    if request.node is not None and count not in (None, 1):
+        what = f"one node is named, and node_count is {count}"
+        yield _error("node-count", "node_count", what, "name all of them (nodes), or none")
+    if count_nodes(request) == 1 and request.fabric not in (None, "tcp"):
+        yield _error(
+            "fabric-alone",
+            "fabric",
+            f"a launch on one node uses no fabric, and {request.fabric} is asked for",
+            "leave it out, or ask for several nodes",
+        )
 
 
 def check_gpus(request: LaunchRequest) -> Iterator[Finding]:
@@ -209,6 +234,7 @@ RULES: Tuple[Rule, ...] = (
     check_name,
     check_words,
     check_parallelism,
+    check_nodes,
     check_gpus,
     check_numbers,
     check_environment,

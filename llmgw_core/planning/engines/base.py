@@ -20,6 +20,36 @@ class Command:
     env: Dict[str, str]
 
 
+_WHY = {
+    "NO_COLOR": "a log without colour codes",
+    "PYTHONUNBUFFERED": "lines reach the log when they are printed",
+    "HF_HUB_OFFLINE": "the model is a path: nothing is to be asked of the hub",
+    "CUDA_DEVICE_ORDER": "GPUs are counted as nvidia-smi counts them",
+    "CUDA_VISIBLE_DEVICES": "the GPUs of this rank, and no others",
+    "HIP_VISIBLE_DEVICES": "the GPUs of this rank, and no others",
+    "VLLM_ENGINE_READY_TIMEOUT_S": "as long to load as the launch gives",
+    "VLLM_NO_USAGE_STATS": "no reports to others",
+    "VLLM_HOST_IP": "the address by which the engine's own processes reach this node",
+    "SGLANG_HOST_IP": "the address by which the engine's own processes reach this node",
+}
+
+
+def explain_env(
+    request: LaunchRequest, env: Mapping[str, str], network: Mapping[str, str]
+) -> Dict[str, str]:
+    """Why each variable is set as it is.
+
+    Args:
+        network: the reasons of those that the network decides.
+    """
+    return {
+        name: "asked for by the launch"
+        if request.env.get(name) == value
+        else network.get(name) or _WHY.get(name, "set by llmgw")
+        for name, value in env.items()
+    }
+
+
 def served_name(request: LaunchRequest) -> str:
     """The model's name in the engine's API: the operator's, else the engine's own."""
     return request.served_model_name or request.name

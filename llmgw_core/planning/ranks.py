@@ -1,0 +1,153 @@
+"""A request in its places → the plan of each rank. Pure."""
+
+import ipaddress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from llmgw_core.domain.engine import EngineKind
+from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.inventory import Fabric, Node
+from llmgw_core.domain.launch import Gang, GangMember, LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.planning.engines import sglang, vllm
+from llmgw_core.planning.engines.base import Command, explain_env, served_name
+from llmgw_core.planning.gang_placement import TCP, GangPlacement
+from llmgw_core.planning.network_env import NetworkEnv, Setting, plan_network_env
+from llmgw_core.planning.placement import Placement
+from llmgw_core.planning.seats import GANG, Link, Seat
+
+ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
+_ID_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Between:
+    """What is known of the network between the nodes: of no weight for a launch on one."""
+
+    fabrics: Tuple[Fabric, ...] = ()
+    links: Mapping[str, Link] = field(default_factory=dict)  # by node: how its peers reach it
+    # By node: what its ranks are told of the interface that the link is on.
+    settings: Mapping[str, Tuple[Setting, ...]] = field(default_factory=dict)
+    nccl: Optional[Tuple[int, ...]] = None  # its version on the nodes; None: unknown
+
+
+def build_single(made: LaunchPlan, placement: Placement, venvs: Mapping[str, str]) -> LaunchPlan:
+    """The plan with its only rank."""
+    request, name = made.request, placement.node.name
+    command = ADAPTERS[request.engine].build_command(
+        request, placement, request.venv or venvs.get(name, "")
+    )
+    rank = _make_rank(request, placement, made.launch_id, command)
+    return replace(made, ranks=(rank,), reasons={name: explain_env(request, rank.env, {})})
+
+
+def build_gang(
+    made: LaunchPlan, gang: GangPlacement, venvs: Mapping[str, str], between: Between
+) -> Tuple[LaunchPlan, Tuple[Finding, ...]]:
+    """The plan with all ranks, and what speaks against how their nodes would reach one another."""
+    nodes = [place.node for place in gang.places]
+    links, findings = _find_links(nodes, between)
+    network = _plan_network(nodes, gang, between)
+    members = tuple(GangMember(node.name, links[node.name].address) for node in nodes)
+    ranks: List[RankPlan] = []
+    reasons: Dict[str, Dict[str, str]] = {}
+    for number, place in enumerate(gang.places):
+        name = place.node.name
+        seat = Seat(number, len(nodes), links[name], members[0].address, gang.block)
+        settings = (*network.settings.get(name, ()), *between.settings.get(name, ()))
+        rank = _build_rank(made, place, seat, settings, venvs)
+        ranks.append(replace(rank, gang=Gang(members, gang.block + GANG)))
+        why = {item.name: item.reason for item in settings}
+        reasons[name] = explain_env(made.request, rank.env, why)
+    plan = replace(made, ranks=tuple(ranks), reasons=reasons, fabric=gang.fabric)
+    return plan, (*findings, *network.findings)
+
+
+def _build_rank(
+    made: LaunchPlan,
+    place: Placement,
+    seat: Seat,
+    settings: Sequence[Setting],
+    venvs: Mapping[str, str],
+) -> RankPlan:
+    request, adapter = made.request, ADAPTERS[made.request.engine]
+    venv = request.venv or venvs.get(place.node.name, "")
+    # What the operator says of a variable wins over what is planned; a finding tells of it.
+    env = {item.name: item.value for item in settings}
+    told = replace(request, env={**env, **request.env})
+    command = adapter.build_command(told, place, venv, seat)
+    rank = _make_rank(request, place, made.launch_id, command)
+    return replace(
+        rank,
+        engine_id=f"{rank.engine_id}-r{seat.rank}",
+        rank=seat.rank,
+        ranks=seat.ranks,
+        ports=adapter.list_ports(seat),
+    )
+
+
+def _make_rank(
+    request: LaunchRequest, placement: Placement, launch_id: str, command: Command
+) -> RankPlan:
+    return RankPlan(
+        engine_id=f"{request.name}-{launch_id[:_ID_DIGITS]}",
+        name=request.name,
+        engine=request.engine,
+        model=request.model,
+        served_model_name=served_name(request),
+        node=placement.node.name,
+        argv=command.argv,
+        env=command.env,
+        env_from=request.env_from,
+        cwd=request.workdir,
+        gpus=tuple(gpu.index for gpu in placement.gpus),
+        gpu_uuids=tuple(gpu.uuid for gpu in placement.gpus if gpu.uuid is not None),
+        host=request.host,
+        port=placement.port,
+        verify=request.verify,
+        grace_seconds=request.grace_seconds,
+        load_deadline_seconds=request.load_deadline_seconds,
+    )
+
+
+def _find_links(
+    nodes: Sequence[Node], between: Between
+) -> Tuple[Dict[str, Link], Tuple[Finding, ...]]:
+    """How each node is reached by its peers: as the node says, else by the address it is known by here."""
+    links: Dict[str, Link] = {}
+    findings: List[Finding] = []
+    for node in nodes:
+        link = between.links.get(node.name)
+        if link is None:
+            address = node.address or node.name
+            link = Link(address)
+            if not _is_address(address):
+                what = f"by which address its peers reach {node.name} is not known; planned as {address}"
+                fix = "ask the node itself: plan without --inventory"
+                findings.append(
+                    Finding("address-unknown", Severity.WARNING, node.name, what, fix, node.name)
+                )
+        links[node.name] = link
+    return links, tuple(findings)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _plan_network(nodes: Sequence[Node], gang: GangPlacement, between: Between) -> NetworkEnv:
+    """NCCL's variables; a CPU engine does not use NCCL."""
+    if gang.fabric is None:
+        return NetworkEnv(None, {})
+    wants_tcp = gang.fabric == TCP
+    return plan_network_env(
+        nodes,
+        between.fabrics,
+        between.nccl,
+        wants_tcp=wants_tcp,
+        fabric=None if wants_tcp else gang.fabric,
+    )
