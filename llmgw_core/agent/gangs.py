@@ -20,10 +20,9 @@ from llmgw_core.agent.observation import Engine
 from llmgw_core.domain.engine import Diagnosis, EngineState
 from llmgw_core.domain.launch import RankPlan
 
-GANG_GRACE_S = 10.0  # a gang without one of its ranks has nothing to drain
+GANG_GRACE_S = 3.0  # a gang without one of its ranks has nothing to drain
 TELL_ENDED_S = 3600.0  # how long a rank that is over says so to nodes that come back
 OPERATOR, LOST, TOO_LATE = "operator", "gang-lost", "load-deadline"
-_GONE = (EngineState.FAILED, EngineState.STOPPED, EngineState.ORPHANS)
 
 
 class Gangs:
@@ -46,7 +45,13 @@ class Gangs:
         if link is None:
             return None
         link.tell(*_describe(engine))
-        if engine.state in _GONE or engine.wants_stop:
+        if engine.wants_stop:
+            if engine.diagnosis is None:
+                engine.diagnosis = engine.kept_diagnosis
+            return None
+        if engine.state is EngineState.ORPHANS:
+            return LOST  # with its first process the gang is over: what it left is ended with the others
+        if engine.is_over or engine.leader_gone_at is not None:
             return None
         return self._judge(engine, rank, link.view(), now)
 
@@ -109,7 +114,7 @@ class Gangs:
 
 def _describe(engine: Engine) -> "tuple[str, str]":
     """(state, why) of this rank as the others are told."""
-    if engine.state in (EngineState.FAILED, EngineState.ORPHANS):
+    if engine.state is EngineState.FAILED:
         found = engine.diagnosis
         return FAILED, f"{found.code}: {found.message}" if found else "it failed"
     if engine.state is EngineState.STOPPED:
@@ -120,6 +125,9 @@ def _describe(engine: Engine) -> "tuple[str, str]":
             return STOPPED, "it is being stopped"
         found = engine.diagnosis
         return FAILED, f"{found.code}: {found.message}" if found else f"it is stopped: {cause}"
+    if engine.leader_gone_at is not None:
+        ended = engine.ended.reason if engine.ended else "not known how"
+        return FAILED, f"its first process is gone ({ended})"
     return (READY, "") if engine.state is EngineState.READY else (LOADING, "")
 
 

@@ -47,6 +47,7 @@ class Engine:
         self.torn = ""  # why its records cannot be trusted; "" when they can
         self.state = EngineState.PENDING
         self.diagnosis: Optional[Diagnosis] = None
+        self.kept_diagnosis: Optional[Diagnosis] = None  # of an end that goes on
         self.known: Tuple[ProcessId, ...] = ()  # members of the last scan
         self.pids_seen: Set[int] = set()  # of all scans: a driver may list them after their end
         self.leader_gone_at: Optional[float] = None  # boottime
@@ -212,6 +213,7 @@ class Engine:
 
     def keep_diagnosis(self, diagnosis: Diagnosis) -> None:
         """Why it is about to be ended, known before its end: to be told then, whatever its log says."""
+        self.kept_diagnosis = diagnosis
         self._keep(self.directory.diagnosis, diagnosis)
 
     def _exit(self) -> Optional[EngineExit]:

@@ -50,6 +50,17 @@ def find_port_trouble(host: str, port: int) -> Optional[str]:
     return None
 
 
+def find_udp_trouble(address: str, port: int) -> Optional[str]:
+    """Why the UDP port cannot be bound at that address of this node; None: it can."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, port))
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
 def find_listener(port: int) -> Optional[str]:
     """Who listens on that port of this node, e.g. `pid 4711 (vllm)`; None: nobody."""
     inodes = {entry.inode for entry in _read_entries(port) if entry.state == _LISTEN}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from llmgw_core.agent.ports import find_port_trouble
+from llmgw_core.agent.ports import find_port_trouble, find_udp_trouble
 from llmgw_core.agent.spawn import base_environment
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.launch import RankPlan
@@ -23,6 +23,7 @@ from llmgw_core.errors import (
 )
 
 MIN_FREE_BYTES = 16 << 20
+_EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - only tried
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Occupant:
 
     engine_id: str
     name: str
-    port: Optional[int]
+    ports: Tuple[int, ...]
     gpus: Tuple[int, ...]
 
 
@@ -63,6 +64,7 @@ def find_troubles(
         _check_workdir(rank),
         _check_gpus(rank, occupants),
         _check_port(rank, occupants),
+        _check_gang(rank, occupants),
     ):
         found.extend(check)
     return tuple(found)
@@ -79,6 +81,12 @@ def to_finding(trouble: Trouble, node: str) -> Finding:
         node,
         trouble.error.why,
     )
+
+
+def list_ports(rank: RankPlan) -> Tuple[int, ...]:
+    """Every port that a rank has or will have."""
+    own = () if rank.port is None else (rank.port,)
+    return (*own, *rank.ports, *(() if rank.gang is None else (rank.gang.port,)))
 
 
 def base_id(engine_id: str, rank: int) -> str:
@@ -189,15 +197,37 @@ def _check_gpus(rank: RankPlan, occupants: Sequence[Occupant]) -> Iterator[Troub
 
 
 def _check_port(rank: RankPlan, occupants: Sequence[Occupant]) -> Iterator[Trouble]:
-    if rank.port is None:
+    wanted = [(rank.host, rank.port)] if rank.port is not None else []
+    # The meeting point is bound on every address, whatever the engine is told.
+    wanted += [(_EVERY_ADDRESS, port) for port in rank.ports]
+    for host, port in wanted:
+        why = _find_holder(port, occupants) or find_port_trouble(host, port)
+        if why is not None:
+            error = PortTaken(f"port {port} is not free on {host}", why, "choose another port")
+            yield Trouble("port-taken", f"port {port}", error)
+
+
+def _check_gang(rank: RankPlan, occupants: Sequence[Occupant]) -> Iterator[Trouble]:
+    """The address by which the other ranks know this node is its own, and its port for them is free."""
+    if rank.gang is None:
         return
-    why: Optional[str] = None
-    for other in occupants:
-        if other.port == rank.port:
-            why = f"engine {other.engine_id} has it"
-    why = why or find_port_trouble(rank.host, rank.port)
-    if why is not None:
-        error = PortTaken(
-            f"port {rank.port} is not free on {rank.host}", why, "choose another port"
+    address, port = rank.gang.members[rank.rank].address, rank.gang.port
+    holder = _find_holder(port, occupants)
+    why = holder or find_udp_trouble(address, port)
+    if why is None:
+        return
+    if holder is None and find_udp_trouble(address, 0) is not None:
+        error: LlmgwError = LaunchError(
+            f"{address} is no address of this node",
+            why,
+            "name the node's address towards its peers in cluster.toml",
         )
-        yield Trouble("port-taken", "port", error)
+        yield Trouble("address", "address", error)
+        return
+    error = PortTaken(f"UDP port {port} is not free on {address}", why, "choose another port")
+    yield Trouble("port-taken", f"port {port}", error)
+
+
+def _find_holder(port: int, occupants: Sequence[Occupant]) -> Optional[str]:
+    holders = (other.engine_id for other in occupants if port in other.ports)
+    return next((f"engine {holder} has it" for holder in holders), None)

@@ -22,7 +22,7 @@ from llmgw_core.agent.logs import read_chunk
 from llmgw_core.agent.members import Census, describe, is_living
 from llmgw_core.agent.observation import Engine
 from llmgw_core.agent.paths import InstancePaths, is_engine_id
-from llmgw_core.agent.preflight import Occupant, find_troubles, to_finding
+from llmgw_core.agent.preflight import Occupant, find_troubles, list_ports, to_finding
 from llmgw_core.agent.procfs import ProcessStat
 from llmgw_core.agent.records import IntentRecord, write_record
 from llmgw_core.agent.stopping import ORPHAN_GRACE_S, ListGpuPids, Stopper
@@ -279,7 +279,7 @@ class Supervisor:
             Occupant(
                 engine.id,
                 engine.name,
-                engine.spec.rank.port if engine.spec else None,
+                list_ports(engine.spec.rank) if engine.spec else (),
                 engine.spec.rank.gpus if engine.spec else (),
             )
             for engine in self._engines.values()
@@ -377,6 +377,8 @@ class Supervisor:
         if engine.leader_gone_at is None:
             engine.leader_gone_at = now
             engine.read_progress()
+            if engine.state is EngineState.READY:
+                engine.state = EngineState.UNREADY  # whatever lives of it, it serves no more
         shim_lives = engine.shim_lives
         members = engine.scan(census, with_markers=not shim_lives)
         if members:

@@ -9,15 +9,16 @@ from pathlib import Path
 from llmgw_core.agent.diagnosis import find_cause, suspect_lines
 from llmgw_core.agent.diagnosis_rules import WRAPPERS
 from llmgw_core.agent.protocol import MAX_LOG_CHUNK_BYTES
-from llmgw_core.cli.launch import describe_exit, describe_progress
+from llmgw_core.cli.following import describe_exit, describe_progress
 from llmgw_core.cli.output import clean, print_result
 from llmgw_core.cli.session import open_fleet
+from llmgw_core.domain.deployment import find_failing_rank
 from llmgw_core.domain.engine import Diagnosis, EngineStatus
 from llmgw_core.domain.secret_names import HIDDEN, hide_secret_args
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import UsageError
 from llmgw_core.fleet.client import AgentClient
-from llmgw_core.fleet.operations import find_engine
+from llmgw_core.fleet.operations import find_ranks
 
 DIAGNOSIS_SCHEMA = "llmgw.diagnosis/1"
 HEAD_BYTES = 16 << 20  # of a longer log, its begin and its end: causes stand at one of them
@@ -116,7 +117,7 @@ def render(report: Report) -> str:
 
 async def _ask_node(args: argparse.Namespace) -> Report:
     async with open_fleet(args) as (fleet, snapshot):
-        node, engine = find_engine(snapshot, args.name, args.node)
+        node, engine = find_failing_rank(find_ranks(snapshot, args.name, args.node))
         found = engine.diagnosis
         is_known = found is not None and found.code not in _BY_END_ALONE
         lines: tuple[str, ...] = ()

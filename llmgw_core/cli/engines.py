@@ -5,10 +5,11 @@ import asyncio
 import calendar
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
+from llmgw_core.cli.following import describe_exit, describe_progress
 from llmgw_core.cli.inventory_document import judge_silence, utc_now
-from llmgw_core.cli.launch import describe_exit, describe_progress
 from llmgw_core.cli.output import (
     clean,
     print_note,
@@ -17,12 +18,13 @@ from llmgw_core.cli.output import (
     render_table,
 )
 from llmgw_core.cli.session import POLL_S, confirm, open_fleet
+from llmgw_core.domain.deployment import Deployment, Located, group_ranks, sum_up
 from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import NodeError, StopIncomplete, UsageError
 from llmgw_core.fleet.fleet import Fleet
-from llmgw_core.fleet.operations import find_engine, stop_engine
+from llmgw_core.fleet.operations import find_ranks, stop_ranks
 
 STATUS_SCHEMA = "llmgw.status/1"
 KILL_S = 60.0  # after the grace: SIGKILL, the rest of the set, and the node's own patience
@@ -37,9 +39,10 @@ async def run_status(args: argparse.Namespace) -> int:
     async with open_fleet(args, needs_answer=False) as (_, snapshot):
         nodes = [view.node for view in snapshot.nodes]
     if args.name is not None:
-        node_name, engine = find_engine(snapshot, args.name, args.node)
+        ranks = find_ranks(snapshot, args.name, args.node)
         nodes = [
-            replace(node, engines=(engine,) if node.name == node_name else ()) for node in nodes
+            replace(node, engines=tuple(engine for name, engine in ranks if name == node.name))
+            for node in nodes
         ]
     if args.json:
         engines = [
@@ -54,6 +57,7 @@ async def run_status(args: argparse.Namespace) -> int:
             "schema": STATUS_SCHEMA,
             "generated_at": utc_now(),
             "engines": engines,
+            "deployments": [to_jsonable(item) for item in _list_deployments(nodes)],
             "silent": silent,
         }
         print_result(dump_json(document, indent=2))
@@ -64,12 +68,18 @@ async def run_status(args: argparse.Namespace) -> int:
     return judge_silence(nodes)
 
 
+def _list_deployments(nodes: Sequence[Node]) -> list[Deployment]:
+    """The launches whose ranks these are, each as a whole."""
+    located = [(node.name, engine) for node in nodes for engine in node.engines]
+    return [sum_up(ranks) for ranks in group_ranks(located).values()]
+
+
 def render_status(nodes: list[Node], now: float) -> str:
     """A table of engines, then why those that failed did."""
     pairs = [(node, engine) for node in nodes for engine in node.engines]
     rows = [
         (
-            engine.name,
+            engine.name if engine.ranks == 1 else f"{engine.name} {engine.rank}/{engine.ranks}",
             node.name,
             describe_progress(engine),
             engine.engine.value,
@@ -88,43 +98,77 @@ def render_status(nodes: list[Node], now: float) -> str:
         for _, engine in pairs
         if engine.diagnosis is not None
     ]
-    return "\n".join([render_table(header, rows), *notes])
+    gangs = [item for item in _list_deployments(nodes) if item.ranks > 1]
+    wholes = [
+        f"{item.name}: {item.state.value}, {len(item.nodes)} of {item.ranks} ranks heard of"
+        f" on {', '.join(item.nodes)} ({item.id})"
+        for item in gangs
+    ]
+    return "\n".join([render_table(header, rows), *wholes, *notes])
 
 
 async def run_stop(args: argparse.Namespace) -> int:
-    """Stop an engine and wait until nothing of it is left.
+    """Stop an engine, with all of its ranks, and wait until nothing of it is left.
 
     Raises:
         StopIncomplete: something is; says what holds what.
     """
     async with open_fleet(args) as (fleet, snapshot):
-        node, engine = find_engine(snapshot, args.name, args.node)
-        if not args.yes and not engine.state.is_over:
-            gpus = ",".join(str(index) for index in engine.gpus) or "none"
-            question = f"stop {engine.id} on {node} ({describe_progress(engine)}, GPUs {gpus})?"
-            if not await confirm(question):
-                print_note("nothing was stopped")
-                return UsageError.exit_code
-        status = await stop_engine(fleet, node, engine.id, args.grace)
+        ranks = find_ranks(snapshot, args.name, args.node)
+        is_over = all(engine.state.is_over for _, engine in ranks)
+        if not (args.yes or is_over or await confirm(_ask_to_stop(ranks))):
+            print_note("nothing was stopped")
+            return UsageError.exit_code
+        taken = await stop_ranks(fleet, ranks, args.grace)
         if args.wait:
+            ends = [_await_end(fleet, node, status, args.grace) for node, status in taken]
             try:
-                status = await _await_end(fleet, node, status, args.grace)
+                statuses = await asyncio.gather(*ends)
             except asyncio.CancelledError:
-                print_note(f"{node} goes on stopping {engine.id}: llmgw status")
+                print_note(f"{', '.join(node for node, _ in taken)} go on stopping: llmgw status")
                 raise
-    if args.json:
-        print_result(dump_json(status, indent=2))
-    else:
-        print_result(f"{status.id} {describe_progress(status)} {describe_exit(status)}".rstrip())
+        else:
+            statuses = [status for _, status in taken]
+    _print_stopped(statuses, as_json=args.json)
+    asked = {(node, status.id) for node, status in taken}
+    for node, engine in ranks:
+        if (node, engine.id) not in asked:
+            raise StopIncomplete(
+                f"{engine.id} could not be told to stop",
+                f"{node} does not answer",
+                "its peers tell it when it is back; then: llmgw status",
+                node,
+            )
+    missing = ranks[0][1].ranks - len(ranks)
+    if missing and args.node is None and ranks[0][1].ranks > 1:
+        print_note(f"{missing} of its ranks were not heard of: their nodes do not answer")
     return 0
 
 
+def _ask_to_stop(ranks: Sequence[Located]) -> str:
+    told = [
+        f"{engine.id} on {node} ({describe_progress(engine)}, GPUs"
+        f" {','.join(str(index) for index in engine.gpus) or 'none'})"
+        for node, engine in ranks
+    ]
+    return f"stop {' and '.join(told)}?"
+
+
+def _print_stopped(statuses: Sequence[EngineStatus], *, as_json: bool) -> None:
+    if as_json:
+        # One engine is an object, as ever; ranks are a list.
+        print_result(dump_json(statuses[0] if len(statuses) == 1 else list(statuses), indent=2))
+        return
+    for status in statuses:
+        print_result(f"{status.id} {describe_progress(status)} {describe_exit(status)}".rstrip())
+
+
 async def run_forget(args: argparse.Namespace) -> int:
-    """Remove the record and the log of an engine that is over."""
+    """Remove the record and the log of an engine that is over, on every node that has a rank of it."""
     async with open_fleet(args) as (fleet, snapshot):
-        node, engine = find_engine(snapshot, args.name, args.node)
-        await fleet.client(node).forget(uuid.uuid4().hex, engine.id)
-    print_result(f"{engine.id} forgotten")
+        for node, engine in find_ranks(snapshot, args.name, args.node):
+            await fleet.client(node).forget(uuid.uuid4().hex, engine.id)
+            print_result(f"{engine.id} forgotten")
     return 0
 
 

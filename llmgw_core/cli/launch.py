@@ -1,24 +1,21 @@
 """`llmgw plan`, `llmgw preflight` and `llmgw launch`."""
 
 import argparse
-import asyncio
 import os
-import time
 import uuid
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llmgw_core.cli.following import explain_failure, follow_ranks
 from llmgw_core.cli.inventory_document import utc_now
 from llmgw_core.cli.output import print_note, print_result, render_finding
-from llmgw_core.cli.session import POLL_S, confirm, open_fleet
-from llmgw_core.domain.engine import EngineState, EngineStatus
+from llmgw_core.cli.session import confirm, open_fleet
+from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
-from llmgw_core.errors import AgentTimeout, LaunchError, NodeError, PlanRefused, UsageError
-from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.errors import PlanRefused, UsageError
 from llmgw_core.fleet.inventory_file import load_inventory
 from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse, take_secrets
 from llmgw_core.fleet.spec_file import load_request
@@ -29,17 +26,6 @@ from llmgw_core.planning.shell_script import render_script
 
 LAUNCH_SCHEMA = "llmgw.launch/1"
 PREFLIGHT_SCHEMA = "llmgw.preflight/1"
-AWAY_S = (
-    120.0  # the node itself calls an engine failed at the deadline; this is for one we cannot hear
-)
-_LOADING = (EngineState.PENDING, EngineState.STARTING, EngineState.LOADING)
-_ENDED = (
-    EngineState.FAILED,
-    EngineState.STOPPED,
-    EngineState.ORPHANS,
-    EngineState.STUCK,
-    EngineState.UNKNOWN,
-)
 
 
 async def run_plan(args: argparse.Namespace) -> int:
@@ -51,7 +37,7 @@ async def run_plan(args: argparse.Namespace) -> int:
         async with open_fleet(args) as (fleet, _):
             made = await plan_launch(fleet, request, uuid.uuid4().hex)
     renderers: dict[str, Callable[[LaunchPlan], str]] = {
-        "text": render_plan,
+        "text": lambda plan: render_plan(plan, explain=args.explain),
         "json": lambda plan: dump_json({**to_jsonable(plan), "hash": hash_plan(plan)}, indent=2),
         "sh": render_script,
     }
@@ -116,15 +102,14 @@ async def run_launch(args: argparse.Namespace) -> int:
         if is_launchable(made) and not await _is_wanted(made, args):
             print_note("nothing was started")
             return UsageError.exit_code
-        started = await launch_plan(fleet, made, os.environ)
-        for rank, status in zip(made.ranks, started, strict=True):
+        final = await launch_plan(fleet, made, os.environ)
+        for rank, status in zip(made.ranks, final, strict=True):
             print_note(f"started {status.id} on {rank.node}, pid {status.pid}")
-        final = started[0]
         if args.wait:
-            final = await _follow(fleet, made.ranks[0], final)
+            final = await follow_ranks(fleet, made.ranks, final)
         _print_outcome(made, final, as_json=args.json)
-        if args.wait and not final.ready:
-            raise _failed(made.ranks[0], final)
+        if args.wait and not all(status.ready for status in final):
+            raise explain_failure(made.ranks, final)
     return 0
 
 
@@ -150,17 +135,19 @@ async def _is_wanted(plan: LaunchPlan, args: argparse.Namespace) -> bool:
     return args.yes or not warnings or await confirm(question)
 
 
-def _print_outcome(plan: LaunchPlan, status: EngineStatus, *, as_json: bool) -> None:
-    rank = plan.ranks[0]
+def _print_outcome(plan: LaunchPlan, statuses: Sequence[EngineStatus], *, as_json: bool) -> None:
+    pairs = list(zip(plan.ranks, statuses, strict=True))
     if as_json:
         document = {
             "schema": LAUNCH_SCHEMA,
             "launch_id": plan.launch_id,
-            "engines": [{"node": rank.node, **to_jsonable(status)}],
+            "engines": [{"node": rank.node, **to_jsonable(status)} for rank, status in pairs],
         }
         print_result(dump_json(document, indent=2))
-    elif not status.state.is_over:
-        print_result(f"{status.id} {status.state.value} {status.url or f'on {rank.node}'}")
+        return
+    for rank, status in pairs:
+        if not status.state.is_over:
+            print_result(f"{status.id} {status.state.value} {status.url or f'on {rank.node}'}")
 
 
 def read_request(args: argparse.Namespace) -> LaunchRequest:
@@ -176,6 +163,9 @@ def read_request(args: argparse.Namespace) -> LaunchRequest:
             "engine",
             "model",
             "node",
+            "node_count",
+            "fabric",
+            "expert_parallel",
             "gpu_count",
             "gpu_class",
             "tensor_parallel",
@@ -200,22 +190,38 @@ def read_request(args: argparse.Namespace) -> LaunchRequest:
     # Empty lists are "not given": a spec's own stay.
     for name in ("args", "env_from", "overrides"):
         flags[name] = getattr(args, name) or None
+    # Several nodes, in the order of ranks: n1,n2.
+    if flags["node"] is not None and "," in flags["node"]:
+        flags["nodes"], flags["node"] = [name.strip() for name in flags["node"].split(",")], None
     flags["env"] = dict(args.env) if args.env else None
     return load_request(args.spec, flags)
 
 
-def render_plan(plan: LaunchPlan) -> str:
-    """The plan for a person: findings, then the exact argv and env of each rank."""
+def _serves(rank: RankPlan) -> str:
+    if rank.port is not None:
+        return f"http://{rank.host}:{rank.port}"
+    return f"rank {rank.rank} of {rank.ranks}, serves nothing"
+
+
+def _render_env(rank: RankPlan, reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, value in sorted(rank.env.items()):
+        yield f"  {name}={value}"
+        if name in reasons:
+            yield f"      {reasons[name]}"
+
+
+def render_plan(plan: LaunchPlan, *, explain: bool = False) -> str:
+    """The plan for a person: findings, then the exact argv and env of each rank; why each variable, if asked for."""
     lines = [render_finding(finding) for finding in plan.findings]
     for rank in plan.ranks:
         gpus = ", ".join(str(index) for index in rank.gpus) or "none (CPU)"
         lines += [
             "",
-            f"{rank.engine_id} on {rank.node}, GPUs: {gpus}, http://{rank.host}:{rank.port}",
+            f"{rank.engine_id} on {rank.node}, GPUs: {gpus}, {_serves(rank)}",
             "argv:",
             *(f"  {word}" for word in rank.argv),
             "env:",
-            *(f"  {name}={value}" for name, value in sorted(rank.env.items())),
+            *_render_env(rank, plan.reasons.get(rank.node, {}) if explain else {}),
             *(f"  {name}=(from your environment, not shown)" for name in rank.env_from),
         ]
     if plan.ranks:
@@ -229,78 +235,3 @@ def render_plan(plan: LaunchPlan) -> str:
 def _tell_findings(plan: LaunchPlan) -> None:
     for finding in plan.findings:
         print_note(render_finding(finding))
-
-
-async def _follow(fleet: Fleet, rank: RankPlan, status: EngineStatus) -> EngineStatus:
-    """Tell each change until the engine is ready, or will not be. Returns its last status.
-
-    Raises:
-        AgentTimeout: the node has been away for so long that nobody knows.
-    """
-    shown = ""
-    end = time.monotonic() + rank.load_deadline_seconds + AWAY_S
-    try:
-        while True:
-            text = describe_progress(status)
-            if text != shown:
-                print_note(f"{rank.node} {status.id}: {text}")
-                shown = text
-            if status.ready or status.state in _ENDED:
-                return status
-            if time.monotonic() > end:
-                raise AgentTimeout(
-                    f"{status.id} was not seen ready",
-                    f"it was {text} when last heard of",
-                    f"it goes on without this command: llmgw status, llmgw logs {rank.name}",
-                    rank.node,
-                )
-            await asyncio.sleep(POLL_S)
-            status = await _read_status(fleet, rank, status)
-    except asyncio.CancelledError:
-        print_note(
-            f"{status.id} goes on without this command: watch it with `llmgw status`, "
-            f"`llmgw logs {rank.name} -f`; stop it with `llmgw stop {rank.name}`"
-        )
-        raise
-
-
-async def _read_status(fleet: Fleet, rank: RankPlan, last: EngineStatus) -> EngineStatus:
-    """The engine now; the last known while the node is away, for the engine goes on without us."""
-    try:
-        engines = await fleet.client(rank.node).engines()
-    except NodeError:
-        return last
-    found = next((engine for engine in engines if engine.id == rank.engine_id), None)
-    # Somebody stopped and forgot it meanwhile.
-    return found or replace(last, state=EngineState.STOPPED, ready=False)
-
-
-def describe_progress(status: EngineStatus) -> str:
-    """State, phase and progress in words: `loading weights 42 %`."""
-    words = [status.state.value]
-    if status.state in _LOADING and status.phase:
-        words.append(status.phase)
-        if status.progress is not None:
-            words.append(f"{status.progress * 100:.0f} %")
-    return " ".join(words)
-
-
-def _failed(rank: RankPlan, status: EngineStatus) -> LaunchError:
-    found = status.diagnosis
-    ended = describe_exit(status)
-    look = f"read its log: llmgw logs {rank.name}"
-    if found is None:
-        return LaunchError(f"{status.id} is {status.state.value}", ended, look, rank.node)
-    hint = f"{found.hint}; {look}" if found.hint else look
-    return LaunchError(f"{status.id} {found.code}: {found.message}", ended, hint, rank.node)
-
-
-def describe_exit(status: EngineStatus) -> str:
-    """How it ended, in words; "" while it lives."""
-    if status.exit is None:
-        return ""
-    if status.exit.signal is not None:
-        return f"{status.exit.reason}, signal {status.exit.signal}"
-    if status.exit.code is not None:
-        return f"{status.exit.reason}, exit code {status.exit.code}"
-    return status.exit.reason

@@ -111,6 +111,7 @@ def _add_launch(verbs: Verbs, common: argparse.ArgumentParser, words: Sequence[s
     plan = verbs.add_parser("plan", parents=[common], help="what a launch would run, exactly")
     plan.add_argument("--format", choices=("text", "json", "sh"), default="text")
     plan.add_argument("--json", dest="format", action="store_const", const="json")
+    plan.add_argument("--explain", action="store_true", help="why each variable is set")
     _add_saved(plan)
     launch = verbs.add_parser("launch", parents=[common], help="start an engine")
     launch.add_argument(
@@ -138,7 +139,8 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
         ("--name", "the engine's name"),
         ("--engine", "vllm or sglang"),
         ("--model", "a path on the node, or a hub name"),
-        ("--node", "where; else the best fit"),
+        ("--node", "where, or n1,n2 for several in the order of ranks; else the best fit"),
+        ("--fabric", "between nodes: a fabric's id, or tcp; else the best they share"),
         ("--gpu-class", "only GPUs of this class, e.g. h100-80g"),
         ("--served-model-name", "what clients ask for; else the name"),
         ("--host", "address the engine binds (127.0.0.1)"),
@@ -153,6 +155,7 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
         ("--tensor-parallel", "degree (1)"),
         ("--pipeline-parallel", "degree (1)"),
         ("--data-parallel", "degree (1)"),
+        ("--node-count", "over how many nodes; else as few as have the GPUs"),
         ("--port", "else the first free one from 8000 on"),
         ("--max-model-len", "tokens"),
     )
@@ -176,6 +179,17 @@ def _add_request(verb: argparse.ArgumentParser) -> None:
     for flag, field in (("--grace", "grace_seconds"), ("--load-deadline", "load_deadline_seconds")):
         verb.add_argument(flag, dest=field, type=float, metavar="X", help=argparse.SUPPRESS)
     verb.add_argument("--gpus", type=_indices, metavar="I,J", help="exactly these GPUs")
+    _add_lists(verb)
+
+
+def _add_lists(verb: argparse.ArgumentParser) -> None:
+    """Those of its fields that are switches, or may be given several times."""
+    verb.add_argument(
+        "--expert-parallel",
+        action="store_true",
+        default=None,
+        help="experts of a layer on different GPUs",
+    )
     verb.add_argument(
         "--no-verify",
         dest="verify",

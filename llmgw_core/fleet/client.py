@@ -101,13 +101,20 @@ class AgentClient:
         params = {"rank": to_jsonable(rank)}
         return await self._ask(LaunchFacts, "engine.facts", params, LAUNCH_TIMEOUT_S)
 
-    async def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
+    async def launch(
+        self, key: str, rank: RankPlan, secrets: Mapping[str, str], gang_key: str = ""
+    ) -> EngineStatus:
         """Start the rank; the same key again gives the same engine.
+
+        Args:
+            gang_key: hex; what the ranks of this launch know each other by. Empty for an engine of one rank.
 
         Raises:
             LaunchError: the node refuses, or could not; its kind says why.
         """
         params = {"key": key, "rank": to_jsonable(rank), "secrets": dict(secrets)}
+        if gang_key:
+            params["gang_key"] = gang_key
         timeout_s = max(LAUNCH_TIMEOUT_S, self._timeout_s)
         return await self._ask(EngineStatus, "engine.launch", params, timeout_s)
 

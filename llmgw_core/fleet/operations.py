@@ -2,11 +2,13 @@
 
 import asyncio
 import difflib
+import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
+from llmgw_core.domain.deployment import Located, deployment_id, group_ranks
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import FleetSnapshot
@@ -15,47 +17,66 @@ from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.errors import (
     AgentTimeout,
     EngineNotFound,
+    LaunchError,
     LlmgwError,
     PlanRefused,
     SpecError,
     Unreachable,
     UsageError,
 )
+from llmgw_core.fleet.between import look_between
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.planning.launch import is_launchable, plan
 from llmgw_core.planning.overrides import add_findings
+from llmgw_core.planning.ranks import Between
 
 MAX_PORT_TRIES = 16
 RETRY_S = 30.0  # for a node that goes away between the question and its answer
 RETRY_PAUSE_S = 0.5
+GANG_KEY_BYTES = 32
 
 
 async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> LaunchPlan:
     """Return the plan with what its nodes say of it. Nothing is started; findings are in the plan.
 
-    A port that the planner chose and a stranger holds is chosen anew.
+    Ports that the planner chose and a stranger holds are chosen anew.
     """
-    nodes = [view.node for view in fleet.snapshot().nodes]
+    snapshot = fleet.snapshot()
+    nodes = [view.node for view in snapshot.nodes]
     venvs = {target.name: target.venv for target in fleet.targets if target.venv}
+    between = Between(snapshot.fabrics)
     avoid: set[int] = set()
     facts: dict[str, LaunchFacts] = {}
     while True:
-        made = plan(request, nodes, launch_id, venvs, avoid, facts=facts)
+        made = plan(request, nodes, launch_id, venvs, avoid, facts=facts, between=between)
         if await _learn_facts(fleet, made, facts):
-            made = plan(request, nodes, launch_id, venvs, avoid, facts=facts)
-        found = [finding for rank in made.ranks for finding in await _preflight(fleet, rank)]
-        taken = [item for item in found if item.code == "port-taken"]
-        port = made.ranks[0].port if made.ranks else None
-        if request.port is None and taken and port is not None and len(avoid) < MAX_PORT_TRIES:
-            avoid.add(port)
+            continue
+        if len(made.ranks) > 1 and between.facts is None:
+            names = [rank.node for rank in made.ranks]
+            between = await look_between(fleet, names, request.venv, between)
+            continue
+        asked = await asyncio.gather(*(_preflight(fleet, rank) for rank in made.ranks))
+        found = [finding for findings in asked for finding in findings]
+        taken = {_port_of(item, made) for item in found if item.code == "port-taken"}
+        fresh = taken - avoid - {request.port, None}
+        if fresh and len(avoid) < MAX_PORT_TRIES:
+            avoid |= {port for port in fresh if port is not None}
             continue
         return add_findings(made, found)
+
+
+def _port_of(finding: Finding, made: LaunchPlan) -> int | None:
+    """The port that a node's finding is about: `port 8000`; an older agent knows of the engine's own alone."""
+    number = finding.subject.rpartition(" ")[2]
+    if number.isdecimal():
+        return int(number)
+    return next((rank.port for rank in made.ranks if rank.node == finding.node), None)
 
 
 async def launch_plan(
     fleet: Fleet, plan_: LaunchPlan, environ: Mapping[str, str]
 ) -> tuple[EngineStatus, ...]:
-    """Start every rank of the plan; all or none. The same plan again gives the same engines.
+    """Start every rank of the plan, all at once; all or none. The same plan again gives the same engines.
 
     Args:
         environ: the operator's environment, where the plan's secrets come from.
@@ -67,21 +88,37 @@ async def launch_plan(
     """
     if not is_launchable(plan_):
         raise refuse(plan_)
-    secrets = take_secrets(plan_.request.env_from, environ)
-    started: list[tuple[RankPlan, EngineStatus]] = []
-    for rank in plan_.ranks:
-        key = f"{plan_.launch_id}-{rank.rank}"
-        try:
-            status = await _start_rank(fleet, key, rank, secrets)
-        except LlmgwError:
-            await _withdraw(fleet, plan_, (done for done, _ in started))
-            raise
-        started.append((rank, status))
-    return tuple(status for _, status in started)
+    given = take_secrets(plan_.request.env_from, environ)
+    gang_key = secrets.token_hex(GANG_KEY_BYTES) if len(plan_.ranks) > 1 else ""
+    starts = [
+        asyncio.ensure_future(
+            _start_rank(fleet, f"{plan_.launch_id}-{rank.rank}", rank, given, gang_key)
+        )
+        for rank in plan_.ranks
+    ]
+    try:
+        # Each is waited for: one that goes on in the background could start what nobody stops.
+        outcomes = await asyncio.gather(*starts, return_exceptions=True)
+    except asyncio.CancelledError:
+        await asyncio.gather(*starts, return_exceptions=True)
+        await asyncio.shield(_withdraw(fleet, plan_.ranks, plan_.launch_id))
+        raise
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if failures:
+        # Whose answer was lost may run; who refused does not.
+        doubtful = [
+            rank
+            for rank, outcome in zip(plan_.ranks, outcomes, strict=True)
+            if not isinstance(outcome, LaunchError)
+        ]
+        if len(plan_.ranks) > 1:
+            await _withdraw(fleet, doubtful, plan_.launch_id)
+        raise next((item for item in failures if isinstance(item, LaunchError)), failures[0])
+    return tuple(outcome for outcome in outcomes if isinstance(outcome, EngineStatus))
 
 
 async def _start_rank(
-    fleet: Fleet, key: str, rank: RankPlan, secrets: Mapping[str, str]
+    fleet: Fleet, key: str, rank: RankPlan, given: Mapping[str, str], gang_key: str
 ) -> EngineStatus:
     """Start one rank. When the connection went in between, ask again: by its key the node knows it started already."""
     end = time.monotonic() + RETRY_S
@@ -90,11 +127,33 @@ async def _start_rank(
         try:
             client = fleet.client(rank.node)
             is_asked = True
-            return await client.launch(key, rank, secrets)
+            return await client.launch(key, rank, given, gang_key)
         except (Unreachable, AgentTimeout):
             if not is_asked or time.monotonic() > end:
                 raise
         await asyncio.sleep(RETRY_PAUSE_S)
+
+
+async def stop_ranks(
+    fleet: Fleet, ranks: Sequence[Located], grace_seconds: float | None
+) -> tuple[Located, ...]:
+    """Begin to stop the ranks of a deployment, whatever state is shown: the first first, for it tells the others to end.
+
+    Returns those that their nodes have taken up. A node that is away hears of it from its peers when it is back.
+
+    Raises:
+        NodeError: none of the nodes could be asked.
+    """
+    taken: list[Located] = []
+    failures: list[LlmgwError] = []
+    for node, engine in ranks:
+        try:
+            taken.append((node, await stop_engine(fleet, node, engine.id, grace_seconds)))
+        except LlmgwError as error:
+            failures.append(error)
+    if not taken and failures:
+        raise failures[0]
+    return tuple(taken)
 
 
 async def stop_engine(
@@ -131,12 +190,23 @@ def take_secrets(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
     return {name: environ[name] for name in names}
 
 
-def find_engine(
-    snapshot: FleetSnapshot, name_or_id: str, node: str | None = None
-) -> tuple[str, EngineStatus]:
-    """Return the node and the engine of that id or name.
+def find_engine(snapshot: FleetSnapshot, name_or_id: str, node: str | None = None) -> Located:
+    """Return the node and the engine of that id or name; of several ranks, the first.
 
-    Of several with one name, the one that is not over; of those that are over, the one started last.
+    Raises:
+        EngineNotFound: there is none among the nodes that answered.
+        UsageError: several nodes have one.
+    """
+    return find_ranks(snapshot, name_or_id, node)[0]
+
+
+def find_ranks(
+    snapshot: FleetSnapshot, name_or_id: str, node: str | None = None
+) -> tuple[Located, ...]:
+    """Return the ranks of the deployment of that id or name, by rank; of an engine on one node, that alone.
+
+    Of several with one name, the one that is not over; of those that are over, the one started last. A rank's own id,
+    or a node, choose that rank alone.
 
     Raises:
         EngineNotFound: there is none among the nodes that answered.
@@ -149,17 +219,21 @@ def find_engine(
         if node in (None, view.node.name)
     ]
     found = [item for item in everything if item[1].id == name_or_id]
+    found = found or [item for item in everything if deployment_id(item[1]) == name_or_id]
     found = found or [item for item in everything if item[1].name == name_or_id]
     if not found:
         raise _not_found(snapshot, name_or_id, node, [item[1].name for item in everything])
-    living = [item for item in found if not item[1].state.is_over]
-    choice = living or found
-    nodes = sorted({name for name, _ in choice})
+    groups = list(group_ranks(found).values())
+    # A deployment lives while any of its ranks does: those that ended already belong to it.
+    living = [group for group in groups if not all(item.state.is_over for _, item in group)]
+    choice = living or groups
+    nodes = sorted({"+".join(name for name, _ in group) for group in choice})
     if len(nodes) > 1:
         raise UsageError(
             f"{name_or_id} is on several nodes", ", ".join(nodes), "say which with --node, or by id"
         )
-    return max(choice, key=lambda item: item[1].started_at or "")
+    latest: list[Located] = max(choice, key=lambda group: str(group[0][1].started_at or ""))
+    return tuple(latest)
 
 
 def _not_found(
@@ -204,10 +278,13 @@ async def _preflight(fleet: Fleet, rank: RankPlan) -> tuple[Finding, ...]:
         )
 
 
-async def _withdraw(fleet: Fleet, plan_: LaunchPlan, ranks: Iterable[RankPlan]) -> None:
-    """Stop what had started of a launch that failed."""
-    for rank in ranks:
-        # The first error is the one to tell; a node that went away meanwhile shows its engine when it is back.
+async def _withdraw(fleet: Fleet, ranks: Iterable[RankPlan], launch_id: str) -> None:
+    """Stop what may have started of a launch that failed: also a rank whose answer was lost."""
+
+    async def end(rank: RankPlan) -> None:
+        # The first error is the one to tell. A node that went away hears of the end from its peers when it is back.
         with suppress(LlmgwError):
-            key = f"withdraw-{plan_.launch_id}-{rank.rank}"
+            key = f"withdraw-{launch_id}-{rank.rank}"
             await fleet.client(rank.node).stop(key, rank.engine_id, None)
+
+    await asyncio.gather(*(end(rank) for rank in ranks))

@@ -9,15 +9,19 @@ from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Fabric, Node
 from llmgw_core.domain.launch import Gang, GangMember, LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.domain.network import NodeNetwork
 from llmgw_core.planning.engines import sglang, vllm
 from llmgw_core.planning.engines.base import Command, explain_env, served_name
 from llmgw_core.planning.gang_placement import TCP, GangPlacement
-from llmgw_core.planning.network_env import NetworkEnv, Setting, plan_network_env
+from llmgw_core.planning.interface_env import interface_settings
+from llmgw_core.planning.interfaces import ChosenInterface
+from llmgw_core.planning.network_env import NetworkEnv, Setting, list_fabric_ports, plan_network_env
 from llmgw_core.planning.placement import Placement
-from llmgw_core.planning.seats import GANG, Link, Seat
+from llmgw_core.planning.seats import GANG, Seat
 
 ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
 _ID_DIGITS = 8
+_KV_TRANSFER = ("--kv-transfer-config", "--disaggregation-mode")
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,11 @@ class Between:
     """What is known of the network between the nodes: of no weight for a launch on one."""
 
     fabrics: Tuple[Fabric, ...] = ()
-    links: Mapping[str, Link] = field(default_factory=dict)  # by node: how its peers reach it
-    # By node: what its ranks are told of the interface that the link is on.
-    settings: Mapping[str, Tuple[Setting, ...]] = field(default_factory=dict)
-    nccl: Optional[Tuple[int, ...]] = None  # its version on the nodes; None: unknown
+    facts: Optional[Mapping[str, Optional[NodeNetwork]]] = None  # by node; None: not asked
+    # By node: where its peers come to it. None of them when no way was found, which is a finding.
+    links: Mapping[str, ChosenInterface] = field(default_factory=dict)
+    findings: Tuple[Finding, ...] = ()
+    nccl: Optional[Tuple[int, ...]] = None  # the oldest on the nodes; None: unknown
 
 
 def build_single(made: LaunchPlan, placement: Placement, venvs: Mapping[str, str]) -> LaunchPlan:
@@ -48,19 +53,22 @@ def build_gang(
     nodes = [place.node for place in gang.places]
     links, findings = _find_links(nodes, between)
     network = _plan_network(nodes, gang, between)
-    members = tuple(GangMember(node.name, links[node.name].address) for node in nodes)
+    members = tuple(GangMember(node.name, links[node.name]) for node in nodes)
     ranks: List[RankPlan] = []
     reasons: Dict[str, Dict[str, str]] = {}
     for number, place in enumerate(gang.places):
         name = place.node.name
         seat = Seat(number, len(nodes), links[name], members[0].address, gang.block)
-        settings = (*network.settings.get(name, ()), *between.settings.get(name, ()))
+        settings = (
+            *network.settings.get(name, ()),
+            *_tell_interface(made.request, place.node, gang, between),
+        )
         rank = _build_rank(made, place, seat, settings, venvs)
         ranks.append(replace(rank, gang=Gang(members, gang.block + GANG)))
         why = {item.name: item.reason for item in settings}
         reasons[name] = explain_env(made.request, rank.env, why)
     plan = replace(made, ranks=tuple(ranks), reasons=reasons, fabric=gang.fabric)
-    return plan, (*findings, *network.findings)
+    return plan, (*between.findings, *findings, *network.findings)
 
 
 def _build_rank(
@@ -112,22 +120,22 @@ def _make_rank(
 
 def _find_links(
     nodes: Sequence[Node], between: Between
-) -> Tuple[Dict[str, Link], Tuple[Finding, ...]]:
-    """How each node is reached by its peers: as the node says, else by the address it is known by here."""
-    links: Dict[str, Link] = {}
+) -> Tuple[Dict[str, str], Tuple[Finding, ...]]:
+    """The address by which each node's peers come to it: as the node says, else by which it is known here."""
+    links: Dict[str, str] = {}
     findings: List[Finding] = []
     for node in nodes:
         link = between.links.get(node.name)
-        if link is None:
-            address = node.address or node.name
-            link = Link(address)
-            if not _is_address(address):
-                what = f"by which address its peers reach {node.name} is not known; planned as {address}"
-                fix = "ask the node itself: plan without --inventory"
-                findings.append(
-                    Finding("address-unknown", Severity.WARNING, node.name, what, fix, node.name)
-                )
-        links[node.name] = link
+        address = link.address if link else node.address or node.name
+        if link is None and not between.findings and not _is_address(address):
+            what = (
+                f"by which address its peers reach {node.name} is not known; planned as {address}"
+            )
+            fix = "ask the node itself: plan without --inventory"
+            findings.append(
+                Finding("address-unknown", Severity.WARNING, node.name, what, fix, node.name)
+            )
+        links[node.name] = address
     return links, tuple(findings)
 
 
@@ -137,6 +145,26 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _tell_interface(
+    request: LaunchRequest, node: Node, gang: GangPlacement, between: Between
+) -> Tuple[Setting, ...]:
+    """What the node's ranks are told of the interface where they meet."""
+    link = between.links.get(node.name)
+    if link is None:
+        return ()
+    ports = list_fabric_ports(node, gang.fabric) if gang.fabric not in (None, TCP) else ()
+    text = " ".join((*request.args, *request.env.values()))
+    found = interface_settings(
+        link,
+        request.engine,
+        ports,
+        kv_transfer=any(word in text for word in _KV_TRANSFER),
+        deepep="deepep" in text.lower(),
+    )
+    # A CPU engine does not use NCCL.
+    return tuple(item for item in found if gang.fabric or not item.name.startswith("NCCL_"))
 
 
 def _plan_network(nodes: Sequence[Node], gang: GangPlacement, between: Between) -> NetworkEnv:

@@ -1,19 +1,10 @@
 """What one rank of several is told of the others: addresses and ports. Pure."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 # Places in the launch's block of ports. SGLang takes six more after its first by itself.
 RENDEZVOUS, DATA_PARALLEL, FOLLOWER_HTTP, NCCL, GANG = 0, 8, 9, 10, 11
 SGLANG_DERIVED = 6
-
-
-@dataclass(frozen=True)
-class Link:
-    """How a node's peers reach it."""
-
-    address: str  # IPv4 or IPv6
-    interface: Optional[str] = None  # None: not known, so none is named
 
 
 @dataclass(frozen=True)
@@ -22,7 +13,7 @@ class Seat:
 
     rank: int
     ranks: int
-    link: Link
+    address: str  # of its node towards its peers: IPv4 or IPv6
     head: str  # the address of rank 0
     block: int  # the first of the launch's ports
 

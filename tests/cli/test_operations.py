@@ -1,6 +1,7 @@
 """What is done with a fleet when a node's answers are the awkward ones."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, Node, NodeView
-from llmgw_core.domain.launch import RankPlan
+from llmgw_core.domain.launch import LaunchPlan, RankPlan
 from llmgw_core.domain.model import LaunchFacts, ModelFacts
 from llmgw_core.errors import (
     ConnectionDropped,
@@ -35,6 +36,8 @@ class FakeNode:
         self.busy_ports = busy_ports
         self.facts: LaunchFacts | None = None
         self.launched: list[tuple[str, Mapping[str, str]]] = []
+        self.gang_keys: list[str] = []
+        self.stopped: list[str] = []
 
     async def preflight(self, rank: RankPlan) -> tuple[Finding, ...]:
         """Say so when the port is a stranger's."""
@@ -48,12 +51,21 @@ class FakeNode:
             raise ProtocolError("the agent has no method 'engine.facts'")
         return self.facts
 
-    async def launch(self, key: str, rank: RankPlan, secrets: Mapping[str, str]) -> EngineStatus:
+    async def launch(
+        self, key: str, rank: RankPlan, secrets: Mapping[str, str], gang_key: str
+    ) -> EngineStatus:
         """Raise the next error, if there is one."""
         self.launched.append((key, secrets))
+        self.gang_keys.append(gang_key)
         if self.errors:
             raise self.errors.pop(0)
         return engine(rank.name)
+
+    async def stop(self, key: str, engine_id: str, grace_seconds: float | None) -> EngineStatus:
+        """Note it."""
+        del key, grace_seconds
+        self.stopped.append(engine_id)
+        return engine(engine_id)
 
 
 class FakeFleet:
@@ -249,3 +261,82 @@ def test_engine_not_found_names_silent_nodes_and_a_near_name() -> None:
 
     assert "n2 did not answer" in caught.value.why
     assert "did you mean chat?" in caught.value.fix
+
+
+class FakeGang:
+    """Several nodes of which some refuse or are cut off."""
+
+    targets = ()
+
+    def __init__(self, **clients: FakeNode) -> None:
+        self.clients = clients
+
+    def client(self, node: str) -> FakeNode:
+        """The client of that node."""
+        return self.clients[node]
+
+
+def two_ranks() -> LaunchPlan:
+    made = planned(
+        request(gpu_count=0, tensor_parallel=2, nodes=("n1", "n2")), node("n1"), node("n2")
+    )
+    assert len(made.ranks) == 2
+    return made
+
+
+async def test_ranks_get_one_key_that_only_they_know() -> None:
+    gang = FakeGang(n1=FakeNode(), n2=FakeNode())
+
+    await operations.launch_plan(cast(Fleet, gang), two_ranks(), {})
+    await operations.launch_plan(cast(Fleet, gang), two_ranks(), {})
+
+    keys = [client.gang_keys for client in gang.clients.values()]
+    assert keys[0] == keys[1]
+    assert len(set(keys[0])) == 2
+    assert len(keys[0][0]) == 64
+
+
+async def test_one_refusal_stops_what_had_started() -> None:
+    gang = FakeGang(n1=FakeNode(), n2=FakeNode(GpuTaken("GPU 0 is not free")))
+
+    with pytest.raises(GpuTaken):
+        await operations.launch_plan(cast(Fleet, gang), two_ranks(), {})
+
+    assert gang.clients["n1"].stopped == ["chat-01234567-r0"]
+    assert gang.clients["n2"].stopped == []
+
+
+async def test_rank_whose_answer_was_lost_is_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "RETRY_S", 0.0)
+    gang = FakeGang(n1=FakeNode(), n2=FakeNode(ConnectionDropped("gone")))
+
+    with pytest.raises(ConnectionDropped):
+        await operations.launch_plan(cast(Fleet, gang), two_ranks(), {})
+
+    assert gang.clients["n1"].stopped == ["chat-01234567-r0"]
+    assert gang.clients["n2"].stopped == ["chat-01234567-r1"]
+
+
+def test_a_gang_is_found_whole_by_its_name_and_a_rank_by_its_node_or_id() -> None:
+    ranks = {name: rank_status(number) for number, name in enumerate(("n1", "n2"))}
+    snapshot = snapshot_of(*(node(name, engines=(status,)) for name, status in ranks.items()))
+
+    def found(*words: str) -> list[str]:
+        return [name for name, _ in operations.find_ranks(snapshot, *words)]
+
+    assert found("chat") == ["n1", "n2"]
+    assert found("chat-00000001") == ["n1", "n2"]
+    assert found("chat-00000001-r1") == ["n2"]
+    assert found("chat", "n2") == ["n2"]
+    assert operations.find_engine(snapshot, "chat")[0] == "n1"
+
+
+def test_a_gang_of_which_a_rank_ended_is_still_one() -> None:
+    ended = rank_status(0, EngineState.FAILED)
+    snapshot = snapshot_of(node("n1", engines=(ended,)), node("n2", engines=(rank_status(1),)))
+
+    assert [name for name, _ in operations.find_ranks(snapshot, "chat")] == ["n1", "n2"]
+
+
+def rank_status(number: int, state: EngineState = EngineState.READY) -> EngineStatus:
+    return replace(engine("chat", state), id=f"chat-00000001-r{number}", rank=number, ranks=2)

@@ -1,8 +1,13 @@
 """Two nodes in network namespaces of their own, each with an sshd, a sysfs tree and an nvidia-smi."""
 
+import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +22,8 @@ from tests.support.real_vllm import (
 from tests.support.sshd import MakeSshd, Namespaces, Sshd
 
 TOY_DEADLINE_S = 60.0
+FAILS_WITHIN_S = 5.0  # with the time that asking takes
+GANG_ENV = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 SUBNET = 0xFE80_0000_0000_0000
 
 
@@ -117,3 +124,66 @@ def live_through_losses(nodes: TwoNodes, words: tuple[str, ...], deadline_s: flo
     assert remains.find_members()
     operator.run("stop", "chat")
     assert remains.find_members() == set()
+
+
+GANG_WORDS = ("launch", "--yes", "--name", "pair", "--engine", "vllm", "--node", "gpu1,gpu2")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_toy_gang_lives_and_dies_as_one(two_nodes: TwoNodes) -> None:
+    venv = write_toy_venv(two_nodes.root / "venv", two_nodes.root / "gpu1/gpus", load_s=1.5)
+    words = ("--model", "demo/toy", "--venv", str(venv), "--gpu-count", "0")
+
+    live_and_die_as_one(two_nodes, words, TOY_DEADLINE_S)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(480)
+def test_real_vllm_gang_lives_and_dies_as_one(
+    two_nodes: TwoNodes, vllm_venv: Path, tiny_model: Path
+) -> None:
+    words = ["--model", str(tiny_model), "--venv", str(vllm_venv), "--gpu-count", "0"]
+    words += ["--dtype", "float32", "--max-model-len", "256"]
+    words += [f"--arg={word}" for word in VLLM_ARGUMENTS]
+    for name, value in {**VLLM_ENV, **GANG_ENV}.items():
+        words += ["--env", f"{name}={value}"]
+
+    live_and_die_as_one(two_nodes, tuple(words), READY_DEADLINE_S)
+
+
+def live_and_die_as_one(nodes: TwoNodes, words: tuple[str, ...], deadline_s: float) -> None:
+    """TP 2 over both nodes: ready and answering; rank 1 killed fails the whole in 5 s; stop leaves nothing."""
+    operator = nodes.operator
+    address = nodes.spaces.addresses[0]
+    operator.run(*GANG_WORDS, "--tp", "2", "--host", address, *words, deadline_s=deadline_s)
+    whole = find_whole(operator)
+    assert (whole["state"], whole["ready"], whole["nodes"]) == ("ready", True, ["gpu1", "gpu2"])
+    assert ask_chat(whole["url"], "pair")
+
+    head, follower = find_ranks(operator)
+    remains = [
+        Remains(sshd.root / "state", rank["id"])
+        for sshd, rank in zip(nodes.sshds, (head, follower), strict=True)
+    ]
+    os.kill(follower["pid"], signal.SIGKILL)
+    end = time.monotonic() + FAILS_WITHIN_S
+    while find_whole(operator)["state"] != "failed":
+        assert time.monotonic() < end, find_whole(operator)
+    assert not find_whole(operator)["ready"]
+
+    operator.run("stop", "pair", "--yes")
+    assert [item.find_members() for item in remains] == [set(), set()]
+    head, follower = find_ranks(operator)
+    assert head["diagnosis"]["code"] == "gang-rank-lost"
+
+
+def find_whole(operator: Operator) -> dict[str, Any]:
+    document = json.loads(operator.run("status", "--json").stdout)
+    (whole,) = document["deployments"]
+    return dict(whole)
+
+
+def find_ranks(operator: Operator) -> list[dict[str, Any]]:
+    document = json.loads(operator.run("status", "pair", "--json").stdout)
+    return sorted(document["engines"], key=lambda engine: int(engine["rank"]))

@@ -10,11 +10,10 @@ from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.inventory import Fabric, Node
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
 from llmgw_core.domain.reach import Reach
+from llmgw_core.planning.interfaces import ChosenInterface
 from llmgw_core.planning.launch import is_launchable, plan
-from llmgw_core.planning.network_env import Setting
 from llmgw_core.planning.plan_hash import hash_plan
 from llmgw_core.planning.ranks import Between
-from llmgw_core.planning.seats import Link
 from llmgw_core.planning.shell_script import render_script
 from tests.support.plans import LAUNCH_ID, codes, four, gpu, node, request
 
@@ -38,13 +37,8 @@ def joined(name: str, *ports: Port, **more: Any) -> Node:
 
 
 def made(asked: LaunchRequest, *nodes: Node, fabrics: tuple[Fabric, ...] = FABRICS) -> LaunchPlan:
-    links = {item.name: Link(f"10.0.0.{item.name[1:]}", "eth0") for item in nodes}
-    settings = {
-        name: (Setting("GLOO_SOCKET_IFNAME", "eth0", "towards its peers"),) for name in links
-    }
-    return plan(
-        asked, nodes, LAUNCH_ID, {}, between=Between(fabrics, links=links, settings=settings)
-    )
+    links = {item.name: ChosenInterface("eth0", f"10.0.0.{item.name[1:]}", "x") for item in nodes}
+    return plan(asked, nodes, LAUNCH_ID, {}, between=Between(fabrics, links=links))
 
 
 def words_after(argv: tuple[str, ...], flag: str) -> str | None:
@@ -257,11 +251,7 @@ def test_every_variable_has_its_reason() -> None:
 
 def test_the_same_request_gives_the_same_plan() -> None:
     first = made(request(tensor_parallel=8), *TWO)
-    again = plan(
-        first.request, TWO, "f" * 32, {},
-        between=Between(FABRICS, {name: Link(f"10.0.0.{name[1:]}", "eth0") for name in ("n1", "n2")},
-                        {name: (Setting("GLOO_SOCKET_IFNAME", "eth0", ""),) for name in ("n1", "n2")}),
-    )  # fmt: skip
+    again = replace(made(request(tensor_parallel=8), *TWO), launch_id="f" * 32)
 
     assert hash_plan(first) == hash_plan(again)
     assert hash_plan(first) != hash_plan(made(request(tensor_parallel=8, nodes=("n2", "n1")), *TWO))

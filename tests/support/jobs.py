@@ -27,7 +27,11 @@ class Operator:
     nodes: str
 
     def run(
-        self, *words: str, status: int = 0, program: str = "llmgw"
+        self,
+        *words: str,
+        status: int = 0,
+        program: str = "llmgw",
+        deadline_s: float = COMMAND_TIMEOUT_S,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end.
 
@@ -40,7 +44,7 @@ class Operator:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=deadline_s,
             check=False,
         )
         assert done.returncode == status, (

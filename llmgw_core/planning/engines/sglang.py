@@ -85,7 +85,7 @@ def build_command(
     own: Dict[str, str] = {}
     if seat is not None:
         asked += _join(seat)
-        own["SGLANG_HOST_IP"] = seat.link.address
+        own["SGLANG_HOST_IP"] = seat.address
     argv = (python, "-m", "sglang.launch_server", *asked, *request.args)
     return Command(argv, build_env(request, placement, own))
 

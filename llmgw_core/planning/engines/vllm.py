@@ -169,7 +169,7 @@ def _own_env(request: LaunchRequest, seat: Optional[Seat]) -> Dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
     }
     if seat is not None:
-        env["VLLM_HOST_IP"] = seat.link.address
+        env["VLLM_HOST_IP"] = seat.address
     elif not _uses_ray(request):
         env["VLLM_HOST_IP"] = _LOOPBACK
     return env

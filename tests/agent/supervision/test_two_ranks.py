@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -164,3 +164,17 @@ def test_rank_without_its_key_is_refused(pair: Pair) -> None:
     with pytest.raises(LaunchError, match="one rank of several"):
         pair.supervisors[0].launch("k", pair.plans[0], {})
     assert pair.supervisors[0].list() == ()
+
+
+def test_what_a_killed_follower_left_is_ended_too(pair: Pair) -> None:
+    pair.plans = (pair.plans[0], replace(pair.plans[1], argv=(*pair.plans[1].argv, "--worker")))
+    pair.launch()
+    _, follower = pair.await_both(is_ready, "both ready")
+    assert follower.pid is not None
+    os.kill(follower.pid, signal.SIGKILL)
+
+    _, follower = pair.await_both(lambda status: status.state is EngineState.FAILED, "both failed")
+
+    assert follower.diagnosis is not None
+    assert follower.diagnosis.code == "killed"
+    assert pair.benches[1].processes() == []
