@@ -29,6 +29,12 @@ _DOCSTRING = re.compile(
 _DEF = re.compile(r"^ *(?:async )?def [^\n]*$", re.MULTILINE)
 _RETURNS = re.compile(r"^( *(?:async )?def [^\n]*\)| *\)) -> [^\n]+:$", re.MULTILINE)
 _TYPED = re.compile(r"(?<=[(, *])(\w+): [A-Za-z_.]+(?=[,)]| = )")
+_LONG_DEF = re.compile(r"^ *(?:async )?def \w+\(\n(?: +[^\n]*\n)+? *\)[^\n]*:$", re.MULTILINE)
+_TYPED_LINE = re.compile(r"^( +\**\w+): [^=\n]+?(,?| = [^\n]*)$", re.MULTILINE)
+# Within functions alone: a field's type is looked at when its record is read.
+_TYPED_LOCAL = re.compile(r"^( {8,}[\w.]+): [A-Z][^=\n]*? = ", re.MULTILINE)
+# Of the domain, and of no use to a node.
+_OPERATORS_ONLY = frozenset(["domain/deployment.py"])
 
 
 @dataclass(frozen=True)
@@ -63,20 +69,23 @@ def collect_files(package: Path) -> dict[str, str]:
     files = {
         path.relative_to(package.parent).as_posix(): strip_prose(path.read_text("utf-8"))
         for path in paths
+        if path.relative_to(package).as_posix() not in _OPERATORS_ONLY
     }
     files["__main__.py"] = _MAIN
     return dict(sorted(files.items()))
 
 
 def strip_prose(source: str) -> str:
-    """Return the Python source without docstrings, comments and most types of functions, each statement on its line.
+    """Return the Python source without docstrings, comments and most types in functions, each statement on its line.
 
     A third of the bytes go; a traceback from a node still points at the right line. By pattern and not by parsing, which
     takes a quarter of a second for all files; a test compares the syntax trees of each. Nothing reads functions' types at
     run time; the fields' of dataclasses stay.
     """
     bare = _DOCSTRING.sub(_keep_lines, _COMMENT.sub("", source))
-    return _DEF.sub(lambda found: _TYPED.sub(r"\1", found[0]), _RETURNS.sub(r"\1:", bare))
+    bare = _DEF.sub(lambda found: _TYPED.sub(r"\1", found[0]), _RETURNS.sub(r"\1:", bare))
+    bare = _LONG_DEF.sub(lambda found: _TYPED_LINE.sub(r"\1\2", found[0]), bare)
+    return _TYPED_LOCAL.sub(r"\1 = ", bare)
 
 
 def pack_files(files: dict[str, str]) -> Bundle:
