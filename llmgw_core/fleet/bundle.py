@@ -28,9 +28,8 @@ _DOCSTRING = re.compile(
 
 _DEF = re.compile(r"^ *(?:async )?def [^\n]*$", re.MULTILINE)
 _RETURNS = re.compile(r"^( *(?:async )?def [^\n]*\)| *\)) -> [^\n]+:$", re.MULTILINE)
-_TYPED = re.compile(r"(?<=[(, *])(\w+): [A-Za-z_.]+(?=[,)]| = )")
+_TYPED = re.compile(r"(?<=[(, *])(\w+): [A-Za-z_.]+(?=[,)\n]| = )")
 _LONG_DEF = re.compile(r"^ *(?:async )?def \w+\(\n(?: +[^\n]*\n)+? *\)[^\n]*:$", re.MULTILINE)
-_TYPED_LINE = re.compile(r"^( +\**\w+): [^=\n]+?(,?| = [^\n]*)$", re.MULTILINE)
 # Within functions alone: a field's type is looked at when its record is read.
 _TYPED_LOCAL = re.compile(r"^( {8,}[\w.]+): [A-Z][^=\n]*? = ", re.MULTILINE)
 # Of the domain, and of no use to a node.
@@ -83,8 +82,9 @@ def strip_prose(source: str) -> str:
     run time; the fields' of dataclasses stay.
     """
     bare = _DOCSTRING.sub(_keep_lines, _COMMENT.sub("", source))
-    bare = _DEF.sub(lambda found: _TYPED.sub(r"\1", found[0]), _RETURNS.sub(r"\1:", bare))
-    bare = _LONG_DEF.sub(lambda found: _TYPED_LINE.sub(r"\1\2", found[0]), bare)
+    bare = _RETURNS.sub(r"\1:", bare)
+    for signature in (_DEF, _LONG_DEF):
+        bare = signature.sub(lambda found: _TYPED.sub(r"\1", found[0]), bare)
     return _TYPED_LOCAL.sub(r"\1 = ", bare)
 
 
