@@ -26,11 +26,11 @@ _SPARK = "▁▂▃▄▅▆▇█"
 Rank = tuple[float, tuple[tuple[float, str], ...]]
 
 
-def filter_rows(rows: Sequence[Row], query: str) -> tuple[Row, ...]:
+def filter_rows(rows: Sequence[Row], query: str) -> Sequence[Row]:
     """The rows that hold every word of the query in some cell, whatever the case; all for an empty query."""
     words = query.casefold().split()
     if not words:
-        return tuple(rows)
+        return rows
     return tuple(row for row in rows if _holds(row, words))
 
 

@@ -4,7 +4,7 @@ from llmgw_core.domain.hardware import Port
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, Island, Node, NodeView
 from llmgw_tui.present.detail import BLANK, fact, heading, kind_text, port_is_up, rate_text
 from llmgw_tui.present.reasons import port_verdict
-from llmgw_tui.present.table import Column, Key, Row
+from llmgw_tui.present.table import Column, Key, Row, Rows
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.present.trend import trend_lines
 from llmgw_tui.present.units import count_of, format_gbps
@@ -26,18 +26,21 @@ COLUMNS = (
 )
 
 
-def rows(snapshot: FleetSnapshot, now: float) -> tuple[Row, ...]:
+def rows(snapshot: FleetSnapshot, now: float) -> Rows:
     """One row a port, by node; a node without adapters has one row that says so."""
     del now
-    return tuple(row for view in snapshot.nodes for row in _node_rows(view))
+    items = [(view, port) for view in snapshot.nodes for port in view.node.ports or (None,)]
+    return Rows([_key_of(*item) for item in items], lambda place: _row(*items[place]))
 
 
-def _node_rows(view: NodeView) -> list[Row]:
-    node = view.node
-    made = [_port_row(node, port) for port in node.ports]
-    if not made:
-        made = [_bare_row(view)]
-    return made if view.contact is Contact.CONNECTED else [row.as_dim() for row in made]
+def _key_of(view: NodeView, port: Port | None) -> Key:
+    name = view.node.name
+    return (name,) if port is None else (name, port.hca, str(port.port))
+
+
+def _row(view: NodeView, port: Port | None) -> Row:
+    made = _bare_row(view) if port is None else _port_row(view.node, port)
+    return made if view.contact is Contact.CONNECTED else made.as_dim()
 
 
 def _port_row(node: Node, port: Port) -> Row:

@@ -16,7 +16,7 @@ from llmgw_tui.present.detail import (
 )
 from llmgw_tui.present.reasons import gpu_verdict
 from llmgw_tui.present.states import gpu_state
-from llmgw_tui.present.table import Column, Key, Row
+from llmgw_tui.present.table import Column, Key, Row, Rows
 from llmgw_tui.present.text import Line, Tone, bar, line, span
 from llmgw_tui.present.trend import trend_lines
 from llmgw_tui.present.units import format_number
@@ -39,10 +39,12 @@ COLUMNS = (
 )
 
 
-def rows(snapshot: FleetSnapshot, now: float) -> tuple[Row, ...]:
+def rows(snapshot: FleetSnapshot, now: float) -> Rows:
     """One row a GPU, by node and index."""
     del now
-    return tuple(_row(view, gpu) for view in snapshot.nodes for gpu in view.node.gpus)
+    items = [(view, gpu) for view in snapshot.nodes for gpu in view.node.gpus]
+    keys = [(view.node.name, str(gpu.index)) for view, gpu in items]
+    return Rows(keys, lambda place: _row(*items[place]))
 
 
 def _row(view: NodeView, gpu: Gpu) -> Row:
@@ -88,7 +90,7 @@ def detail(snapshot: FleetSnapshot, key: Key, now: float) -> tuple[Line, ...]:
     """Everything known of one GPU."""
     del now
     for view in snapshot.nodes:
-        for gpu in view.node.gpus:
+        for gpu in view.node.gpus if view.node.name == key[0] else ():
             if (view.node.name, str(gpu.index)) == key:
                 return _detail(view, gpu)
     return (line(span("This GPU is no longer there.", Tone.DIM)),)

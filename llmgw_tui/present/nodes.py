@@ -28,7 +28,7 @@ from llmgw_tui.present.states import (
     gpu_strip,
     node_state,
 )
-from llmgw_tui.present.table import Column, Key, Row
+from llmgw_tui.present.table import Column, Key, Row, Rows
 from llmgw_tui.present.text import Line, Tone, join, line, span
 from llmgw_tui.present.trend import trend_lines
 from llmgw_tui.present.units import format_age, format_bytes, format_number
@@ -47,9 +47,10 @@ COLUMNS = (
 )
 
 
-def rows(snapshot: FleetSnapshot, now: float) -> tuple[Row, ...]:
+def rows(snapshot: FleetSnapshot, now: float) -> Rows:
     """One row a node, in the snapshot's order; those that do not answer are grey."""
-    return tuple(_row(view, now) for view in snapshot.nodes)
+    views = snapshot.nodes
+    return Rows([(view.node.name,) for view in views], lambda place: _row(views[place], now))
 
 
 def _row(view: NodeView, now: float) -> Row:

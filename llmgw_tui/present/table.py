@@ -1,8 +1,8 @@
 """What a table shows: columns, rows by key, and how the columns share the width there is. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from llmgw_tui.present.text import Line, dimmed, width
 
@@ -30,6 +30,52 @@ class Row:
     def as_dim(self) -> "Row":
         """The row greyed: what it says is old."""
         return Row(self.key, tuple(dimmed(cell) for cell in self.cells))
+
+
+class Rows(Sequence[Row]):
+    """Rows that are made when they are looked at: of eight thousand GPUs a screen shows fifty.
+
+    Args:
+        keys: of all rows, in their order.
+        make: the row at a place; called once for each place that is asked for.
+    """
+
+    def __init__(self, keys: Sequence[Key], make: Callable[[int], Row]) -> None:
+        self.keys = keys
+        self._make = make
+        self._made: dict[int, Row] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Rows":
+        """These rows, which are there already."""
+        return rows if isinstance(rows, Rows) else cls([row.key for row in rows], rows.__getitem__)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
+        if isinstance(place, slice):
+            return tuple(self[each] for each in range(*place.indices(len(self.keys))))
+        wanted = range(len(self.keys))[place]
+        row = self._made.get(wanted)
+        if row is None:
+            row = self._made[wanted] = self._make(wanted)
+        return row
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[place] for place in range(len(self.keys)))
+
+    def place_of(self, key: Key | None, likely: int = 0) -> int | None:
+        """Where the key is; None when it is not there. Quick when it is where it was."""
+        if 0 <= likely < len(self.keys) and self.keys[likely] == key:
+            return likely
+        return next((place for place, other in enumerate(self.keys) if other == key), None)
 
 
 def natural_widths(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[int, ...]:
@@ -76,9 +122,7 @@ def _shrink(
     return widths
 
 
-def anchor(rows: Sequence[Row], key: Key | None, old_place: int) -> int:
+def anchor(rows: Rows, key: Key | None, old_place: int) -> int:
     """Where the cursor goes: to its key wherever that is now, else to the nearest place there is."""
-    for place, row in enumerate(rows):
-        if row.key == key:
-            return place
-    return max(0, min(old_place, len(rows) - 1))
+    place = rows.place_of(key, old_place)
+    return max(0, min(old_place, len(rows) - 1)) if place is None else place

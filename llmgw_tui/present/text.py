@@ -42,6 +42,8 @@ Part = str | Span | None
 
 def clean(text: str) -> str:
     """The text with control and direction characters made visible as `·`: one line, safe to draw."""
+    if text.isascii() and text.isprintable():  # most of it, in a fifth of the time
+        return text
     return _UNSAFE.sub("·", text)
 
 
@@ -76,7 +78,11 @@ def plain(value: Line) -> str:
 
 def width(value: Line) -> int:
     """How many terminal cells the line takes."""
-    return sum(cell_len(part.text) for part in value)
+    return sum(map(_cells_of, (part.text for part in value)))
+
+
+def _cells_of(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(value: Line, cells: int, *, right: bool = False) -> Line:

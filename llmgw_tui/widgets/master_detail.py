@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.present.arrange import filter_rows, sort_rows
-from llmgw_tui.present.table import Column, Key, Row
+from llmgw_tui.present.table import Column, Key, Row, Rows
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.widgets.still_input import StillInput
 from llmgw_tui.widgets.table import EmptyState, Table
@@ -126,7 +126,7 @@ class MasterDetail(Container):
     def show(self, snapshot: FleetSnapshot | None, now: float) -> None:
         """Draw this picture of the fleet; only what changed is drawn again."""
         self._snapshot, self._now = snapshot, now
-        rows = () if snapshot is None else tuple(self.spec.rows(snapshot, now))
+        rows = () if snapshot is None else self.spec.rows(snapshot, now)
         query = self.filter_input.value
         seen = filter_rows(rows, query)
         if self._order is not None:
@@ -148,7 +148,7 @@ class MasterDetail(Container):
     def select(self, key: Key) -> bool:
         """Put the cursor on this key, clearing a filter that hides it; False when there is no such row."""
         rows = () if self._snapshot is None else self.spec.rows(self._snapshot, self._now)
-        if not any(row.key == key for row in rows):
+        if Rows.of(rows).place_of(key) is None:
             return False
         if not self.table.select(key):
             self.action_clear()

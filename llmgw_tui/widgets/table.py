@@ -15,12 +15,15 @@ from llmgw_tui.present.table import (
     Column,
     Key,
     Row,
+    Rows,
     anchor,
     natural_widths,
     share_width,
 )
 from llmgw_tui.present.text import Line, Span, Tone, fit, line, plain, span
 from llmgw_tui.widgets.toned import TonedView, refresh_row
+
+MEASURED_ROWS = 300  # up to here the columns fit every row there is
 
 
 class Table(TonedView, can_focus=True):
@@ -67,8 +70,9 @@ class Table(TonedView, can_focus=True):
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._columns = tuple(columns)
-        self._rows: tuple[Row, ...] = ()
+        self._rows = Rows.of(())
         self._widths: tuple[int, ...] = tuple(0 for _ in columns)
+        self._wishes: tuple[int, ...] = ()
         self._key: Key | None = None
         self._place = 0
         self._marked: set[Key] = set()
@@ -77,6 +81,7 @@ class Table(TonedView, can_focus=True):
     def mark_column(self, place: int | None, arrow: str) -> None:
         """Draw an arrow at the title of the column that the rows are sorted by; None draws none."""
         self._mark = None if place is None else (place, arrow)
+        self._wishes = ()
         self._share()
         self.refresh()
 
@@ -98,7 +103,7 @@ class Table(TonedView, can_focus=True):
     @property
     def marked(self) -> tuple[Key, ...]:
         """The keys of the marked rows that are there, in their order."""
-        return tuple(row.key for row in self._rows if row.key in self._marked)
+        return tuple(key for key in self._rows.keys if key in self._marked)
 
     def clear_marks(self) -> None:
         """Mark no row."""
@@ -114,7 +119,7 @@ class Table(TonedView, can_focus=True):
             self.action_move(1)
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> Rows:
         """What it shows."""
         return self._rows
 
@@ -128,10 +133,11 @@ class Table(TonedView, can_focus=True):
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows. The cursor stays on its key; when that is gone, at its place."""
         before, old_place, old_key = self._rows, self._place, self._key
-        self._rows = tuple(rows)
+        self._rows = Rows.of(rows)
         self._place = anchor(self._rows, self._key, self._place)
-        self._key = self._rows[self._place].key if self._rows else None
+        self._key = self._rows.keys[self._place] if self._rows else None
         if len(before) != len(self._rows):
+            self._wishes = ()
             self.virtual_size = Size(self.size.width, len(self._rows) + 1)
             self.refresh(layout=True)
         resized = self._share()
@@ -146,7 +152,7 @@ class Table(TonedView, can_focus=True):
 
     def select(self, key: Key) -> bool:
         """Put the cursor on this key; False when there is no such row."""
-        place = next((place for place, row in enumerate(self._rows) if row.key == key), None)
+        place = self._rows.place_of(key)
         if place is None:
             return False
         self._move_to(place)
@@ -154,16 +160,35 @@ class Table(TonedView, can_focus=True):
 
     def _share(self) -> bool:
         """Give the columns their widths; True when any changed."""
-        wishes = natural_widths(self.columns, self._rows)
+        # Many rows are not all measured: those that have been seen are, so columns grow at most.
+        measured = self._rows if len(self._rows) <= MEASURED_ROWS else self._seen_rows()
+        wishes = natural_widths(self.columns, measured)
+        if measured is not self._rows and self._wishes:
+            wishes = tuple(map(max, wishes, self._wishes))
+        self._wishes = wishes
         widths = share_width(self.columns, wishes, self.size.width - 2)
         changed = widths != self._widths
         self._widths = widths
         return changed
 
-    def _refresh_changed(self, before: Sequence[Row]) -> None:
-        for place, (old, new) in enumerate(zip(before, self._rows, strict=True)):
-            if old != new:
+    def _seen_places(self) -> range:
+        top = self.scroll_offset.y
+        return range(top, min(len(self._rows), top + max(1, self.size.height - 1)))
+
+    def _seen_rows(self) -> Sequence[Row]:
+        places = self._seen_places()
+        return self._rows[places.start : places.stop]
+
+    def _refresh_changed(self, before: Rows) -> None:
+        for place in self._seen_places():
+            if before[place] != self._rows[place]:
                 self._refresh_place(place)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other rows are seen, which may be wider."""
+        super().watch_scroll_y(old_value, new_value)
+        if len(self._rows) > MEASURED_ROWS and self._share():
+            self.refresh()
 
     def _refresh_place(self, place: int) -> None:
         refresh_row(self, place + 1 - self.scroll_offset.y)
@@ -248,7 +273,7 @@ class Table(TonedView, can_focus=True):
         if not self._rows or place == self._place:
             return
         old, self._place = self._place, place
-        self._key = self._rows[place].key
+        self._key = self._rows.keys[place]
         self._refresh_place(old)
         self._refresh_place(place)
         self._reveal()

@@ -1,5 +1,7 @@
 """Filter and order of a table's rows."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from llmgw_tui.present.arrange import filter_rows, sort_rows
@@ -14,7 +16,7 @@ def rows(*texts: str | None) -> tuple[Row, ...]:
     )
 
 
-def order(found: tuple[Row, ...]) -> list[str]:
+def order(found: Sequence[Row]) -> list[str]:
     return [row.key[0] for row in found]
 
 

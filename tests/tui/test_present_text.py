@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmgw_tui.present.table import Column, Row, anchor, natural_widths, share_width
+from llmgw_tui.present.table import Column, Row, Rows, anchor, natural_widths, share_width
 from llmgw_tui.present.text import (
     Span,
     Tone,
@@ -264,6 +264,6 @@ def test_columns_shrink_first_and_then_the_least_worth_keeping_goes(
     ],
 )
 def test_the_cursor_stays_on_its_key(keys: str, key: str | None, place: int, expected: int) -> None:
-    rows = [Row((name,), ()) for name in keys]
+    rows = Rows.of([Row((name,), ()) for name in keys])
 
     assert anchor(rows, None if key is None else (key,), place) == expected
