@@ -36,14 +36,25 @@ def _measure_plan(folder: Path, rounds: int) -> Iterator[Measure]:
     spec.write_text(_SPEC, "utf-8")
     llmgw = str(Path(sys.executable).with_name("llmgw"))
     script = "import json, sys; json.load(open(sys.argv[1], encoding='utf-8'))"
+    many = folder / "many.toml"
+    many.write_text(
+        _SPEC.replace("tensor_parallel", "pipeline_parallel = 8\ntensor_parallel").replace(
+            "gpu_count = 8", "gpu_count = 64"
+        ),
+        "utf-8",
+    )
     commands = {
         "json": [sys.executable, "-c", script, str(inventory)],
         "plan": [llmgw, "plan", str(spec), "--inventory", str(inventory), "--json"],
+        "gang": [llmgw, "plan", str(many), "--inventory", str(inventory), "--json"],
     }
     spent = time_in_turn(commands, rounds, {})
     json_s, plan_s = best_wall_s(spent["json"]), best_wall_s(spent["plan"])
     detail = f"{NODES} nodes × 8 GPUs × 8 ports, {inventory.stat().st_size / 1e6:.0f} MB"
     yield Measure(f"llmgw plan, {NODES} nodes", 1000 * plan_s, 1000, "ms", detail)
+    gang_s = best_wall_s(spent["gang"])
+    over = "TP 8 × PP 8 over 8 of them"
+    yield Measure(f"llmgw plan, 8 of {NODES} nodes", 1000 * gang_s, 1000, "ms", over)
     detail = f"{1000 * plan_s:.0f} ms against {1000 * json_s:.0f} ms"
     yield Measure("llmgw plan / json.load of its inventory", plan_s / json_s, 6.0, RATIO, detail)
 

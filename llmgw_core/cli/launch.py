@@ -10,17 +10,19 @@ from typing import Any
 from llmgw_core.cli.following import explain_failure, follow_ranks
 from llmgw_core.cli.inventory_document import utc_now
 from llmgw_core.cli.output import print_note, print_result, render_finding
+from llmgw_core.cli.plan_document import render_document
 from llmgw_core.cli.session import confirm, open_fleet
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Severity
+from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import PlanRefused, UsageError
 from llmgw_core.fleet.inventory_file import load_inventory
 from llmgw_core.fleet.operations import launch_plan, plan_launch, refuse, take_secrets
+from llmgw_core.fleet.saved_fleet import SavedFleet
 from llmgw_core.fleet.spec_file import load_request
 from llmgw_core.planning.launch import is_launchable
-from llmgw_core.planning.launch import plan as make_plan
 from llmgw_core.planning.plan_hash import hash_plan, is_hash_of
 from llmgw_core.planning.shell_script import render_script
 
@@ -32,13 +34,13 @@ async def run_plan(args: argparse.Namespace) -> int:
     """Print the plan; 5 when a finding would stop it."""
     request = read_request(args)
     if args.inventory is not None:
-        made = _plan_on_file(request, args.inventory)
+        made, seen = await _plan_on_file(request, args.inventory)
     else:
-        async with open_fleet(args) as (fleet, _):
+        async with open_fleet(args) as (fleet, seen):
             made = await plan_launch(fleet, request, uuid.uuid4().hex)
     renderers: dict[str, Callable[[LaunchPlan], str]] = {
         "text": lambda plan: render_plan(plan, explain=args.explain),
-        "json": lambda plan: dump_json({**to_jsonable(plan), "hash": hash_plan(plan)}, indent=2),
+        "json": lambda plan: render_document(plan, seen),
         "sh": render_script,
     }
     if args.format != "text":
@@ -83,11 +85,12 @@ def render_preflight(plan: LaunchPlan) -> str:
     return "\n".join([*lines, verdict + tail])
 
 
-def _plan_on_file(request: LaunchRequest, path: Path) -> LaunchPlan:
+async def _plan_on_file(request: LaunchRequest, path: Path) -> tuple[LaunchPlan, FleetSnapshot]:
     """The plan by a saved inventory: whether model, port and venv are there, only the node could say."""
     inventory = load_inventory(path)
     print_note(f"llmgw: planned by {path} of {inventory.generated_at or '?'}; no node was asked")
-    return make_plan(request, inventory.nodes, uuid.uuid4().hex, {})
+    saved = SavedFleet(inventory)
+    return await saved.plan(request, uuid.uuid4().hex), saved.snapshot()
 
 
 async def run_launch(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Small conversions that several layers share."""
 
 import re
-from typing import Tuple, Union
+from typing import List, Sequence, Tuple, Union
 
 MIB_PER_GIB = 1024
 
@@ -18,3 +18,14 @@ def natural_key(name: str) -> Tuple[Tuple[int, Union[int, str]], ...]:
 def round_gib(memory_mib: int) -> int:
     """MiB as the driver reports it, rounded to whole GiB, half up (46068 → 45)."""
     return (memory_mib + MIB_PER_GIB // 2) // MIB_PER_GIB
+
+
+def format_indices(indices: Sequence[int]) -> str:
+    """`0-3,6`: runs of ascending indices as ranges."""
+    runs: List[List[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

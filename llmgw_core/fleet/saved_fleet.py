@@ -10,6 +10,7 @@ from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
 from llmgw_core.errors import UsageError
 from llmgw_core.fleet.client import AgentClient
 from llmgw_core.planning.launch import plan as make_plan
+from llmgw_core.planning.ranks import Between
 
 
 class SavedFleet:
@@ -40,7 +41,8 @@ class SavedFleet:
 
     async def plan(self, request: LaunchRequest, launch_id: str) -> LaunchPlan:
         """Plan by the document; what only the node could say is not asked."""
-        return make_plan(request, self._inventory.nodes, launch_id, {})
+        between = Between(self._inventory.fabrics)
+        return make_plan(request, self._inventory.nodes, launch_id, {}, between=between)
 
     async def launch(self, plan: LaunchPlan) -> tuple[EngineStatus, ...]:
         """Raise: nothing can be started.

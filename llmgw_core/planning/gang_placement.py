@@ -12,7 +12,7 @@ from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import Fabric, Node
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.domain.reach import Reach
-from llmgw_core.domain.units import natural_key
+from llmgw_core.domain.units import format_indices, natural_key
 from llmgw_core.planning.network_env import list_fabric_ports
 from llmgw_core.planning.placement import (
     Placement,
@@ -210,7 +210,7 @@ def _describe(request: LaunchRequest, choice: _Choice, choices: int) -> str:
     if choice.label:
         per_node += f" ({choice.label})"
     split = "; ".join(
-        f"{node.name} {','.join(str(gpu.index) for gpu in gpus)}".rstrip()
+        f"{node.name} {format_indices([gpu.index for gpu in gpus])}".rstrip()
         for node, gpus in zip(choice.nodes, choice.gpus, strict=True)
     )
     degrees = " × ".join(

@@ -2,14 +2,16 @@
 
 from typing import Iterator, Optional, Sequence, Tuple
 
+from llmgw_core.domain.deployment import deployment_id, group_ranks
 from llmgw_core.domain.findings import Finding, Severity
-from llmgw_core.domain.inventory import Fabric
+from llmgw_core.domain.inventory import Fabric, Node
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.domain.reach import Reach
 from llmgw_core.planning.gang_placement import TCP, GangPlacement
 from llmgw_core.planning.ranks import ADAPTERS
 
 # Set by the plan for all ranks alike; another value on one of them is how launches hang.
+_LISTED = 8
 _NETWORK = ("NCCL_", "GLOO_", "UCX_", "NVSHMEM_", "VLLM_HOST_IP", "SGLANG_HOST_IP")
 
 
@@ -26,6 +28,35 @@ def check_gang(
         *_check_own_env(request),
         *_check_workdir(request),
     )
+
+
+def check_fenced(request: LaunchRequest, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """A rank on a node that does not answer may live, and would serve beside what is launched in its place.
+
+    A rank's records tell of its launch until they are forgotten, so a node that ended its own still knows of the others.
+    """
+    silent = [node.name for node in nodes if not node.reachable]
+    if not silent:
+        return
+    named = [
+        (node.name, engine)
+        for node in nodes
+        for engine in node.engines
+        if node.reachable and engine.name == request.name and engine.ranks > 1
+    ]
+    for ranks in group_ranks(named).values():
+        head = ranks[0][1]
+        unheard = head.ranks - len(ranks)
+        if unheard > 0:
+            what = (
+                f"{unheard} of {head.ranks} ranks of {deployment_id(head)} were not heard of, and"
+                f" {', '.join(silent[:_LISTED])} {'does' if len(silent) == 1 else 'do'} not answer"
+            )
+            fix = (
+                "unreachable is not dead: bring the node back, or make sure that it is off (fence it)"
+                " and take it upon you: --override not-fenced"
+            )
+            yield Finding("not-fenced", Severity.ERROR, "name", what, fix)
 
 
 def _check_classes(gang: GangPlacement) -> Iterator[Finding]:

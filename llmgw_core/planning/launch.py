@@ -11,7 +11,7 @@ from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
 from llmgw_core.planning.engines.flag_rules import check_commands
 from llmgw_core.planning.gang_placement import GangPlacement, choose_count, place_gang
-from llmgw_core.planning.gang_rules import check_gang
+from llmgw_core.planning.gang_rules import check_fenced, check_gang
 from llmgw_core.planning.model_check import check_model, find_version
 from llmgw_core.planning.overrides import apply_overrides
 from llmgw_core.planning.placement import Placement, count_nodes, place
@@ -56,6 +56,7 @@ def plan(
         for one in places:
             findings += check_placement(request, one)
         findings += check_name_elsewhere(request, places, nodes)
+        findings += check_fenced(request, nodes)
         told, memory = check_model(request, places, facts)
         findings += told
         made = replace(made, memory=memory)

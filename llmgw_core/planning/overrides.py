@@ -15,6 +15,7 @@ OVERRIDABLE = frozenset(
         "dtype-capability",
         "mixed-classes",
         "gpu-unfit",
+        "not-fenced",
         "gpu-memory-short",
         "gpu-memory-uneven",
         "heads-split",

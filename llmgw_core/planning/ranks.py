@@ -16,7 +16,7 @@ from llmgw_core.planning.gang_placement import TCP, GangPlacement
 from llmgw_core.planning.interface_env import interface_settings
 from llmgw_core.planning.interfaces import ChosenInterface
 from llmgw_core.planning.network_env import NetworkEnv, Setting, list_fabric_ports, plan_network_env
-from llmgw_core.planning.placement import Placement
+from llmgw_core.planning.placement import Placement, shorten
 from llmgw_core.planning.seats import GANG, Seat
 
 ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
@@ -123,20 +123,17 @@ def _find_links(
 ) -> Tuple[Dict[str, str], Tuple[Finding, ...]]:
     """The address by which each node's peers come to it: as the node says, else by which it is known here."""
     links: Dict[str, str] = {}
-    findings: List[Finding] = []
+    unknown: List[str] = []
     for node in nodes:
         link = between.links.get(node.name)
-        address = link.address if link else node.address or node.name
-        if link is None and not between.findings and not _is_address(address):
-            what = (
-                f"by which address its peers reach {node.name} is not known; planned as {address}"
-            )
-            fix = "ask the node itself: plan without --inventory"
-            findings.append(
-                Finding("address-unknown", Severity.WARNING, node.name, what, fix, node.name)
-            )
-        links[node.name] = address
-    return links, tuple(findings)
+        links[node.name] = link.address if link else node.address or node.name
+        if link is None and not between.findings and not _is_address(links[node.name]):
+            unknown.append(node.name)
+    if not unknown:
+        return links, ()
+    what = f"by which address its peers reach {shorten(unknown)} is not known; planned by the name"
+    fix = "only the nodes themselves know: plan without --inventory before a launch"
+    return links, (Finding("address-unknown", Severity.WARNING, "address", what, fix),)
 
 
 def _is_address(text: str) -> bool:

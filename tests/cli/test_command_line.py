@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,12 @@ from llmgw_core.cli import main as cli
 from llmgw_core.cli.logs import LineFilter
 from llmgw_core.cli.output import clean, render_duration, render_table
 from llmgw_core.cli.parser import build_parser
+from llmgw_core.domain.hardware import Host
+from llmgw_core.domain.wire import dump_json
+from llmgw_core.planning.fabrics import build_inventory
 from tests.support.hardware import ib_port, smi_gpu, write_nvidia_smi, write_sysfs
 from tests.support.operator_here import OperatorHere
+from tests.support.plans import four
 
 HEAVY = {"asyncio", "asyncssh", "pydantic", "textual", "rich", "ClusterShell"}
 
@@ -200,3 +206,24 @@ def test_a_nodes_words_do_not_move_the_cursor() -> None:
 )
 def test_durations_are_two_units(seconds: float, text: str) -> None:
     assert render_duration(seconds) == text
+
+
+def test_a_plan_can_be_made_again_from_its_own_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [replace(four(name), host=Host(hostname=name)) for name in ("n1", "n2", "n3")]
+    words = ["plan", "--name", "chat", "--engine", "vllm", "--model", "org/m", "--tp", "8"]
+    words += ["--fabric", "tcp", "--json", "--inventory"]
+
+    def make(inventory: str) -> dict[str, Any]:
+        saved = tmp_path / "inventory.json"
+        saved.write_text(inventory, "utf-8")
+        assert cli.main([*words, str(saved)]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    first = make(dump_json(build_inventory(nodes, "2026-01-01T00:00:00Z")))
+    assert [node["name"] for node in first["inventory"]["nodes"]] == ["n1", "n2"]
+    second = make(json.dumps(first["inventory"]))
+
+    assert second["hash"] == first["hash"]
+    assert second["ranks"][1]["argv"] == first["ranks"][1]["argv"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from llmgw_core import errors
 from llmgw_core.domain.findings import Finding, Severity, has_errors
-from llmgw_core.domain.units import natural_key, round_gib
+from llmgw_core.domain.units import format_indices, natural_key, round_gib
 
 
 def test_names_sort_with_numbers_as_numbers() -> None:
@@ -89,3 +89,9 @@ def test_only_errors_stop_a_launch() -> None:
 
     assert has_errors([warning]) is False
     assert has_errors([warning, Finding("c", Severity.ERROR, "s", "w")]) is True
+
+
+def test_indices_are_told_as_ranges() -> None:
+    assert format_indices(()) == ""
+    assert format_indices((0, 1, 2, 3)) == "0-3"
+    assert format_indices((0, 2, 3, 7)) == "0,2-3,7"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from llmgw_core.domain.engine import EngineKind
+from llmgw_core.domain.engine import EngineKind, EngineState
 from llmgw_core.domain.hardware import Port, PortKind
 from llmgw_core.domain.inventory import Fabric, Node
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
@@ -15,7 +15,7 @@ from llmgw_core.planning.launch import is_launchable, plan
 from llmgw_core.planning.plan_hash import hash_plan
 from llmgw_core.planning.ranks import Between
 from llmgw_core.planning.shell_script import render_script
-from tests.support.plans import LAUNCH_ID, codes, four, gpu, node, request
+from tests.support.plans import LAUNCH_ID, codes, engine, four, gpu, node, request
 
 IB = Port(
     "mlx5_0",
@@ -268,3 +268,17 @@ def test_script_has_a_block_for_each_rank() -> None:
 
     assert "# rank 0 of 2 on n1" in script
     assert "# rank 1 of 2 on n2" in script
+
+
+def test_a_rank_that_may_live_elsewhere_stops_a_launch_in_its_place() -> None:
+    left = replace(engine("chat", EngineState.STOPPED), id="chat-00000009-r0", ranks=2)
+    back = replace(left, id="chat-00000009-r1", rank=1)
+    nodes = (replace(TWO[0], engines=(left,)), TWO[1], node("n3", reachable=False))
+    asked = request(tensor_parallel=8)
+
+    assert codes(made(asked, *nodes))["not-fenced"] == "error"
+    assert is_launchable(made(replace(asked, overrides=("not-fenced",)), *nodes))
+    # All of it is heard of, or no node is silent, or it is another's.
+    assert is_launchable(made(asked, nodes[0], replace(TWO[1], engines=(back,)), nodes[2]))
+    assert is_launchable(made(asked, *nodes[:2]))
+    assert is_launchable(made(replace(asked, name="other"), *nodes))
