@@ -19,7 +19,7 @@ from tests.support.real_vllm import (
     VLLM_ARGUMENTS,
     VLLM_ENV,
 )
-from tests.support.sshd import MakeSshd, Namespaces, Sshd
+from tests.support.sshd import MakeSshd, Namespaces, Sshd, wait_until
 
 TOY_DEADLINE_S = 60.0
 FAILS_WITHIN_S = 5.0  # with the time that asking takes
@@ -135,7 +135,7 @@ def test_toy_gang_lives_and_dies_as_one(two_nodes: TwoNodes) -> None:
     venv = write_toy_venv(two_nodes.root / "venv", two_nodes.root / "gpu1/gpus", load_s=1.5)
     words = ("--model", "demo/toy", "--venv", str(venv), "--gpu-count", "0")
 
-    live_and_die_as_one(two_nodes, words, TOY_DEADLINE_S)
+    live_and_die_as_one(two_nodes, words, TOY_DEADLINE_S, cut_s=5.0)
 
 
 @pytest.mark.real
@@ -149,17 +149,23 @@ def test_real_vllm_gang_lives_and_dies_as_one(
     for name, value in {**VLLM_ENV, **GANG_ENV}.items():
         words += ["--env", f"{name}={value}"]
 
-    live_and_die_as_one(two_nodes, tuple(words), READY_DEADLINE_S)
+    live_and_die_as_one(two_nodes, tuple(words), READY_DEADLINE_S, cut_s=60.0)
 
 
-def live_and_die_as_one(nodes: TwoNodes, words: tuple[str, ...], deadline_s: float) -> None:
-    """TP 2 over both nodes: ready and answering; rank 1 killed fails the whole in 5 s; stop leaves nothing."""
+def live_and_die_as_one(
+    nodes: TwoNodes, words: tuple[str, ...], deadline_s: float, *, cut_s: float
+) -> None:
+    """TP 2 over both nodes: ready and answering; a cut network ends nothing; rank 1 killed fails the whole in 5 s; stop
+    leaves nothing.
+    """
     operator = nodes.operator
     address = nodes.spaces.addresses[0]
     operator.run(*GANG_WORDS, "--tp", "2", "--host", address, *words, deadline_s=deadline_s)
     whole = find_whole(operator)
     assert (whole["state"], whole["ready"], whole["nodes"]) == ("ready", True, ["gpu1", "gpu2"])
     assert ask_chat(whole["url"], "pair")
+
+    outlive_cut(nodes, cut_s)
 
     head, follower = find_ranks(operator)
     remains = [
@@ -178,9 +184,36 @@ def live_and_die_as_one(nodes: TwoNodes, words: tuple[str, ...], deadline_s: flo
     assert head["diagnosis"]["code"] == "gang-rank-lost"
 
 
+def outlive_cut(nodes: TwoNodes, cut_s: float) -> None:
+    """The follower's node without network: unreachable and not dead; with it again: ready, and the same processes."""
+    operator = nodes.operator
+    before = [rank["pid"] for rank in find_ranks(operator)]
+    nodes.spaces.set_link(1, "down")
+    cut_at = time.monotonic()
+    try:
+        wait_until(lambda: misses_the_other(operator, before[0]), "the head is unready", 60.0)
+        assert find_whole(operator)["state"] == "unreachable"
+        assert not find_whole(operator)["ready"]
+        time.sleep(max(0.0, cut_at + cut_s - time.monotonic()))  # the time is what is tried
+    finally:
+        nodes.spaces.set_link(1, "up")
+    wait_until(lambda: find_whole(operator)["ready"], "the whole is ready again", 60.0)
+    assert [rank["pid"] for rank in find_ranks(operator)] == before
+    assert ask_chat(find_whole(operator)["url"], "pair")
+
+
+def misses_the_other(operator: Operator, pid: int) -> bool:
+    """Whether rank 0 says so; the other's node does not answer, which is exit status 3."""
+    asked = operator.run("status", "--json", "--timeout", "4", status=3)
+    (head,) = json.loads(asked.stdout)["engines"]
+    told = head["diagnosis"] or {}
+    assert head["pid"] == pid
+    return head["state"] == "unready" and told.get("code") == "gang-rank-silent"
+
+
 def find_whole(operator: Operator) -> dict[str, Any]:
-    document = json.loads(operator.run("status", "--json").stdout)
-    (whole,) = document["deployments"]
+    done = operator.run("status", "--json", "--timeout", "4", status=None)
+    (whole,) = json.loads(done.stdout)["deployments"]
     return dict(whole)
 
 

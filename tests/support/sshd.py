@@ -233,6 +233,11 @@ class Namespaces:
     addresses: tuple[str, str] = ("10.77.0.1", "10.77.0.2")
     bridge_address: str = "10.77.0.254"
     bridge: str = ""
+    ends: tuple[str, str] = ("", "")  # the links of the two on the bridge
+
+    def set_link(self, number: int, state: str) -> None:
+        """Cut the network of one of the two off ("down"), or join it again ("up")."""
+        subprocess.run(["ip", "link", "set", self.ends[number], state], check=True)
 
 
 @pytest.fixture
@@ -252,7 +257,8 @@ def make_namespaces() -> Iterator[Callable[[], Namespaces]]:
 
 def _build_namespaces(undo: list[list[str]]) -> Namespaces:
     tag = uuid.uuid4().hex[:5]
-    spaces = Namespaces((f"llmgw{tag}a", f"llmgw{tag}b"), bridge=f"lgb{tag}")
+    names, ends = ((f"{kind}{tag}a", f"{kind}{tag}b") for kind in ("llmgw", "lgv"))
+    spaces = Namespaces(names, bridge=f"lgb{tag}", ends=ends)
 
     def ip(words: str) -> None:
         done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
