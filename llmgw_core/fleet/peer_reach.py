@@ -18,10 +18,11 @@ from llmgw_core.planning.interfaces import ChosenInterface
 
 CODE = "tcp-reach"
 ALL_PAIRS_UP_TO = 8  # nodes; above, every node and the first one, and a ring
-CALLERS_PER_LISTENER = 4  # a listener looks at twice as many, strangers included
-MAX_LISTENERS = 8  # of one node at a time
+CALLERS_PER_LISTENER = 6  # a listener looks at 8, strangers included
+FRESH_S = 2.0  # a listener ends after 5 s
+BUSY_PAUSE_S = 0.5
 MAX_CALLS = 8  # of one node at a time: its agent does no more at once
-TRY_TIMEOUT_S = 15.0
+TRY_TIMEOUT_S = 30.0
 MOST_TOLD = 16
 _FIX = (
     "open all TCP ports among the nodes (firewall, security group): ranks meet on ports that the "
@@ -58,25 +59,64 @@ class PeerTry:
 async def probe_peers(
     clients: Mapping[str, Prober], chosen: Mapping[str, ChosenInterface]
 ) -> tuple[PeerTry, ...]:
-    """Every direction that was tried, in the order of `list_directions`. Takes at most some 30 s.
+    """Every direction that was tried, in the order of `list_directions`. Few nodes take at most some 10 s.
 
     Args:
         clients: of every node in `chosen`.
         chosen: where each node's ranks meet the others, the first rank's node first.
     """
-    directions = list_directions(tuple(chosen))
-    callers: dict[str, list[str]] = {}
-    for caller, listener in directions:
-        callers.setdefault(listener, []).append(caller)
     calls = {name: asyncio.Semaphore(MAX_CALLS) for name in chosen}
-    answered = await asyncio.gather(
-        *(
-            _probe_listener(clients, chosen, listener, names, calls)
-            for listener, names in callers.items()
-        )
-    )
-    found = {(item.caller, item.listener): item for tries in answered for item in tries}
-    return tuple(found[direction] for direction in directions)
+    doors = {name: _Door(clients[name], chosen[name].address) for name in chosen}
+
+    async def call(caller: str, listener: str) -> PeerTry:
+        # The caller's turn first: a listener does not wait long.
+        async with calls[caller]:
+            try:
+                async with asyncio.timeout(TRY_TIMEOUT_S):
+                    token, port = await doors[listener].enter()
+                    if port is None:
+                        why = f"{listener} cannot listen there: {token}"
+                        return PeerTry(caller, listener, False, why)
+                    came = await clients[caller].fabric_connect(
+                        token, chosen[listener].address, port, chosen[caller].address, None
+                    )
+            except (LlmgwError, TimeoutError) as error:
+                return PeerTry(caller, listener, None, _explain(error))
+        if came.connected:
+            return PeerTry(caller, listener, True, f"{came.milliseconds} ms")
+        return PeerTry(caller, listener, False, describe_refusal(came.error))
+
+    return tuple(await asyncio.gather(*(call(*way) for way in list_directions(tuple(chosen)))))
+
+
+class _Door:
+    """Where one node listens now: a port serves a few callers for a few seconds, then there is another."""
+
+    def __init__(self, client: Prober, address: str) -> None:
+        self._client = client
+        self._address = address
+        self._turn = asyncio.Lock()
+        self._token = ""
+        self._port: int | None = None
+        self._opened_at = float("-inf")
+        self._callers = 0
+
+    async def enter(self) -> tuple[str, int | None]:
+        """(token, port) to call now; (errno's name, None) when the node cannot listen there."""
+        async with self._turn:
+            now = asyncio.get_running_loop().time()
+            is_fresh = self._port is not None and now - self._opened_at < FRESH_S
+            if is_fresh and self._callers < CALLERS_PER_LISTENER:
+                self._callers += 1
+                return self._token, self._port
+            self._token = secrets.token_hex(16)
+            heard = await self._client.fabric_listen(self._token, self._address, None)
+            while heard.error == "EMFILE":  # as many as the agent keeps: they end after seconds
+                await asyncio.sleep(BUSY_PAUSE_S)
+                heard = await self._client.fabric_listen(self._token, self._address, None)
+            self._port, self._callers = heard.port, 1
+            self._opened_at = asyncio.get_running_loop().time()
+            return (self._token, heard.port) if heard.port is not None else (f"{heard.error}", None)
 
 
 def list_directions(nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -111,52 +151,6 @@ def _tell(item: PeerTry, chosen: Mapping[str, ChosenInterface]) -> Finding:
         f"({there.interface}): {item.detail}"
     )
     return Finding(CODE, Severity.ERROR, subject, what, _FIX, item.listener)
-
-
-async def _probe_listener(
-    clients: Mapping[str, Prober],
-    chosen: Mapping[str, ChosenInterface],
-    listener: str,
-    callers: Sequence[str],
-    calls: Mapping[str, asyncio.Semaphore],
-) -> list[PeerTry]:
-    """All that call one node: some of them for each port it listens on."""
-    turns = asyncio.Semaphore(MAX_LISTENERS)
-    groups = [
-        callers[start : start + CALLERS_PER_LISTENER]
-        for start in range(0, len(callers), CALLERS_PER_LISTENER)
-    ]
-
-    async def try_group(group: Sequence[str]) -> list[PeerTry]:
-        token = secrets.token_hex(16)
-        async with turns:
-            try:
-                async with asyncio.timeout(TRY_TIMEOUT_S):
-                    heard = await clients[listener].fabric_listen(
-                        token, chosen[listener].address, None
-                    )
-            except (LlmgwError, TimeoutError) as error:
-                return [PeerTry(name, listener, None, _explain(error)) for name in group]
-            if heard.port is None:
-                why = f"{listener} cannot listen there: {heard.error}"
-                return [PeerTry(name, listener, False, why) for name in group]
-            return list(await asyncio.gather(*(call(name, token, heard.port) for name in group)))
-
-    async def call(name: str, token: str, port: int) -> PeerTry:
-        async with calls[name]:
-            try:
-                async with asyncio.timeout(TRY_TIMEOUT_S):
-                    came = await clients[name].fabric_connect(
-                        token, chosen[listener].address, port, chosen[name].address, None
-                    )
-            except (LlmgwError, TimeoutError) as error:
-                return PeerTry(name, listener, None, _explain(error))
-        if came.connected:
-            return PeerTry(name, listener, True, f"{came.milliseconds} ms")
-        return PeerTry(name, listener, False, describe_refusal(came.error))
-
-    tried = await asyncio.gather(*(try_group(group) for group in groups))
-    return [item for group in tried for item in group]
 
 
 def describe_refusal(error: str | None) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 
+import pytest
+
 from llmgw_core.agent.fabric_probe import connect_fabric, listen_fabric
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.reach import FabricConnection, FabricListener
@@ -97,6 +99,16 @@ async def test_node_that_is_away_costs_a_warning() -> None:
         Severity.WARNING,
         "could not be tried: gpu9 is away",
     )
+
+
+@pytest.mark.slow
+async def test_many_callers_of_one_node_get_listeners_one_after_the_other() -> None:
+    chosen = {f"n{number}": at(40 + number) for number in range(30)}
+
+    tries = await probe_peers(dict.fromkeys(chosen, Here()), chosen)
+
+    assert len(tries) == 2 * (29 + 28)
+    assert [item for item in tries if not item.connected] == []
 
 
 def test_many_nodes_are_tried_as_a_star_and_a_ring() -> None:
