@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.fleet import Fleet
+from llmgw_tui.__main__ import calm_collector
 from llmgw_tui.app import LlmgwApp
 from llmgw_tui.feed import Feed, FleetOperations
 from llmgw_tui.widgets.table import Table
@@ -83,6 +84,7 @@ class MeasuredApp(LlmgwApp):
 
 async def run(path: Path, count: int, marks: Path) -> None:
     """Until `q`."""
+    calm_collector()
     numbers = {f"gpu{number + 1:04}": number for number in range(count)}
     targets = [Target(name, address=f"{name}.cluster") for name in numbers]
     fleet = Fleet(

@@ -4,8 +4,9 @@
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, is_
 
 from llmgw_core.domain.engine import EngineState, EngineStatus
 from llmgw_core.domain.findings import Severity
@@ -27,6 +28,10 @@ COLUMNS = (
     Column("AGE", least=3, most=7, keep=4, right=True),
 )
 _GLYPHS = {Tone.ERROR: "✖", Tone.WARN: "▲", Tone.OK: "●", Tone.BUSY: "◐", Tone.ACCENT: "▸"}
+
+# What events are told of.
+_GPU_FACTS = attrgetter("uuid", "index", "health")
+_PORT_FACTS = attrgetter("hca", "port", "state")
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,23 @@ def find_events(before: FleetSnapshot, after: FleetSnapshot) -> tuple[Event, ...
         events += _node_events(known, view)
         if known.updated_at is None or view.updated_at == known.updated_at:
             continue  # the first reading is no change, and the last one seen again neither
-        events += _gpu_events(known, view)
-        events += _port_events(known, view)
-        events += _engine_events(known, view)
+        # Of a thousand nodes most changed in readings alone, and what is the same object needs no look.
+        if not _is_kept(known.node.gpus, view.node.gpus, _GPU_FACTS):
+            events += _gpu_events(known, view)
+        if not _is_kept(known.node.ports, view.node.ports, _PORT_FACTS):
+            events += _port_events(known, view)
+        if known.node.engines is not view.node.engines:
+            events += _engine_events(known, view)
     return tuple(events)
+
+
+def _is_kept(
+    old: Sequence[object], new: Sequence[object], facts: Callable[[object], tuple[object, ...]]
+) -> bool:
+    return len(old) == len(new) and all(
+        was is now or all(map(is_, facts(was), facts(now)))
+        for was, now in zip(old, new, strict=True)
+    )
 
 
 def _node_events(old: NodeView, new: NodeView) -> Iterable[Event]:

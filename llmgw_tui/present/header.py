@@ -60,12 +60,13 @@ def _node_counts(snapshot: FleetSnapshot, *, short: bool) -> Line:
 def _gpu_counts(snapshot: FleetSnapshot) -> Line:
     """GPUs of nodes that answer: what is said of the others may be old."""
     views = [view for view in snapshot.nodes if view.contact is Contact.CONNECTED]
-    gpus = [gpu for view in views for gpu in view.node.gpus]
+    total = sum(len(view.node.gpus) for view in views)
     if not views:
         return ()
-    if not gpus:
+    if not total:
         return line(span("no GPUs", Tone.DIM))
-    return line(f"{sum(gpu.available for gpu in gpus)}/{len(gpus)} GPUs free")
+    free = sum(gpu.available for view in views for gpu in view.node.gpus)
+    return line(f"{free}/{total} GPUs free")
 
 
 def _engine_counts(snapshot: FleetSnapshot, *, short: bool) -> Line:
