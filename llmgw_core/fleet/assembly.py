@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from llmgw_core.domain.hardware import Port
@@ -10,8 +11,13 @@ from llmgw_core.fleet.changes import with_values
 from llmgw_core.planning.fabrics import assign_fabrics
 
 _Traits = tuple[Any, ...]
-# What planning decides of a port.
-_DECIDED = ("fabric", "usable", "excluded")
+# All of a port that fabrics rest on; not what it carries at the moment, which changes each second.
+_PORT_TRAITS = attrgetter(
+    *("hca", "port", "kind", "state", "excluded", "fabric", "usable", "rate_gbps"),
+    *("lid", "lmc", "sm_lid", "gid", "node_guid", "pkeys"),
+)
+# What planning decides of it.
+_DECIDED = attrgetter("fabric", "usable", "excluded")
 
 
 class Assembler:
@@ -57,19 +63,9 @@ class Assembler:
 
 
 def _list_traits(node: Node) -> _Traits:
-    """All that fabrics and islands rest on; not what ports carry at the moment, which changes each second."""
-    return (
-        node.address,
-        tuple(gpu.gpu_class for gpu in node.gpus),
-        tuple(map(_list_port_traits, node.ports)),
-    )
-
-
-def _list_port_traits(port: Port) -> _Traits:
-    return (
-        *(port.hca, port.port, port.kind, port.state, port.excluded, port.fabric, port.usable),
-        *(port.lid, port.lmc, port.sm_lid, port.gid, port.node_guid, port.pkeys, port.rate_gbps),
-    )
+    """All that fabrics and islands rest on."""
+    classes = tuple(gpu.gpu_class for gpu in node.gpus)
+    return node.address, classes, tuple(map(_PORT_TRAITS, node.ports))
 
 
 def _settle(node: Node, before: NodeView) -> Node:
@@ -79,7 +75,8 @@ def _settle(node: Node, before: NodeView) -> Node:
 
 
 def _settle_port(port: Port, before: Port) -> Port:
-    decided = {name: getattr(before, name) for name in _DECIDED}
-    if all(getattr(port, name) == value for name, value in decided.items()):
+    decided = _DECIDED(before)
+    if _DECIDED(port) == decided:
         return port
-    return with_values(port, **decided)
+    fabric, usable, excluded = decided
+    return with_values(port, fabric=fabric, usable=usable, excluded=excluded)

@@ -21,9 +21,9 @@ from llmgw_core.fleet.transport import Transport
 
 MAX_LOGINS = 16  # at a time; with more, the event loop stalls long enough to be felt
 MIN_SNAPSHOT_GAP_S = 0.25
-SNAPSHOT_REST = (
-    4  # times as long as making one took, so that a thousand nodes can come up meanwhile
-)
+SNAPSHOT_GAP_S_PER_NODE = 0.0005  # what a picture costs, here and where it is drawn, grows with it
+# Times as long as making one took, so that a thousand nodes can come up meanwhile.
+SNAPSHOT_REST = 4
 _SSH_MODULE = "llmgw_core.fleet.ssh"
 
 
@@ -108,7 +108,7 @@ class Fleet:
         return self._snapshot
 
     async def snapshots(self) -> AsyncIterator[FleetSnapshot]:
-        """Yield the snapshot at once, then after changes, at most four a second; a slow reader gets the latest."""
+        """Yield the snapshot at once, then after changes, at most four a second, of 1000 nodes two; a slow reader gets the latest."""
         seen = -1
         while not self._is_closed:
             if seen == self._version:
@@ -119,7 +119,8 @@ class Fleet:
             picture = self.snapshot()
             cost_s = asyncio.get_running_loop().time() - began
             yield picture
-            await asyncio.sleep(max(MIN_SNAPSHOT_GAP_S, SNAPSHOT_REST * cost_s))
+            least_s = max(MIN_SNAPSHOT_GAP_S, SNAPSHOT_GAP_S_PER_NODE * len(self._links))
+            await asyncio.sleep(max(least_s, SNAPSHOT_REST * cost_s))
 
     async def settle(self, timeout_s: float) -> FleetSnapshot:
         """Wait until each node has answered or failed once. Returns all nodes.
