@@ -24,8 +24,7 @@ async def look_between(
         venv: the engine's virtual environment, where the launch names one; else each node's own.
     """
     targets = {target.name: target for target in fleet.targets}
-    asked = await asyncio.gather(*(_ask(fleet, name, venv or targets[name].venv) for name in names))
-    facts: dict[str, NodeNetwork | None] = dict(zip(names, asked, strict=True))
+    facts = await ask_facts(fleet, names, venv)
     hints = {
         name: InterfaceHint(
             targets[name].cluster_address, targets[name].interface, targets[name].address
@@ -40,6 +39,15 @@ async def look_between(
         findings=choice.findings,
         nccl=find_oldest_nccl(facts),
     )
+
+
+async def ask_facts(
+    fleet: Fleet, names: Sequence[str], venv: str | None
+) -> dict[str, NodeNetwork | None]:
+    """Return each node's facts; None where it does not tell. `venv` as of `look_between`."""
+    own = {target.name: target.venv for target in fleet.targets}
+    asked = await asyncio.gather(*(_ask(fleet, name, venv or own[name]) for name in names))
+    return dict(zip(names, asked, strict=True))
 
 
 async def _ask(fleet: Fleet, name: str, venv: str | None) -> NodeNetwork | None:

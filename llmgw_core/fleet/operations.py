@@ -26,6 +26,7 @@ from llmgw_core.errors import (
 )
 from llmgw_core.fleet.between import look_between
 from llmgw_core.fleet.fleet import Fleet
+from llmgw_core.fleet.network_preflight import check_network
 from llmgw_core.planning.launch import is_launchable, plan
 from llmgw_core.planning.overrides import add_findings
 from llmgw_core.planning.ranks import Between
@@ -62,6 +63,7 @@ async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> L
         if fresh and len(avoid) < MAX_PORT_TRIES:
             avoid |= {port for port in fresh if port is not None}
             continue
+        found += await check_network(fleet, made, nodes, between)
         return add_findings(made, found)
 
 

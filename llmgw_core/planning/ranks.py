@@ -15,13 +15,13 @@ from llmgw_core.planning.engines.base import Command, explain_env, served_name
 from llmgw_core.planning.gang_placement import TCP, GangPlacement
 from llmgw_core.planning.interface_env import interface_settings
 from llmgw_core.planning.interfaces import ChosenInterface
+from llmgw_core.planning.network_checks.stacks import find_stacks
 from llmgw_core.planning.network_env import NetworkEnv, Setting, list_fabric_ports, plan_network_env
 from llmgw_core.planning.placement import Placement, shorten
 from llmgw_core.planning.seats import GANG, Seat
 
 ADAPTERS = MappingProxyType({EngineKind.VLLM: vllm, EngineKind.SGLANG: sglang})
 _ID_DIGITS = 8
-_KV_TRANSFER = ("--kv-transfer-config", "--disaggregation-mode")
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,8 @@ def _tell_interface(
     if link is None:
         return ()
     ports = list_fabric_ports(node, gang.fabric) if gang.fabric not in (None, TCP) else ()
-    text = " ".join((*request.args, *request.env.values()))
-    found = interface_settings(
-        link,
-        request.engine,
-        ports,
-        kv_transfer=any(word in text for word in _KV_TRANSFER),
-        deepep="deepep" in text.lower(),
-    )
+    kv_transfer, deepep = find_stacks(request.args, request.env)
+    found = interface_settings(link, request.engine, ports, kv_transfer=kv_transfer, deepep=deepep)
     # A CPU engine does not use NCCL.
     return tuple(item for item in found if gang.fabric or not item.name.startswith("NCCL_"))
 

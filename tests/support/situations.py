@@ -5,7 +5,6 @@ from dataclasses import replace
 from llmgw_core.domain import network as net
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.hardware import Port, PortKind
-from llmgw_core.domain.inventory import Fabric
 from llmgw_core.domain.network import (
     Interface,
     InterfaceAddress,
@@ -13,7 +12,6 @@ from llmgw_core.domain.network import (
     NodeNetwork,
     SharedMemory,
 )
-from llmgw_core.domain.reach import Reach
 from llmgw_core.planning.interfaces import ChosenInterface
 from llmgw_core.planning.network_checks import run_checks
 from llmgw_core.planning.network_checks.situation import Side, Situation
@@ -88,18 +86,12 @@ def side(name: str, *ports: Port, network: NodeNetwork | None = None, **changes:
 def launch(*sides: Side, **changes: object) -> Situation:
     kinds = {port.kind for one in sides for port in one.chosen}
     kind = kinds.pop() if len(kinds) == 1 else None
-    fabric = Fabric("ib", "infiniband", tuple(s.name for s in sides), (), Reach.PROVEN, "probed")
-    made = Situation(tuple(sides), kind, fabric, (2, 27, 3))
+    made = Situation(tuple(sides), kind, (2, 27, 3))
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def found(case: Situation, code: str | None = None) -> list[Finding]:
-    return [
-        finding
-        for result in run_checks(case)
-        for finding in result.findings
-        if code in (None, finding.code)
-    ]
+    return [finding for finding in run_checks(case) if code in (None, finding.code)]
 
 
 def says(case: Situation, code: str) -> list[tuple[Severity, str | None]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from llmgw_core.domain.fabric import ACTIVE
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.hardware import Port, PortKind
-from llmgw_core.domain.reach import Reach
 from llmgw_core.planning.fabric_verdicts import label
 from llmgw_core.planning.network_checks.situation import Side, Situation, join, tell
 from llmgw_core.planning.partitions import find_pkey_indices
@@ -93,12 +92,7 @@ def check_fabric(case: Situation) -> Iterator[Finding]:
         if access not in (None, "ok"):
             what = f"ibping and sminfo are not for this user (umad: {access}); engines do not need them"
             yield tell("active-probe", Severity.INFO, side, "umad", what)
-    is_possible = case.fabric is not None and case.fabric.verdict is Reach.POSSIBLE
-    if case.kind is not None and case.fabric is not None and is_possible:
-        what = f"{case.fabric.id}: {case.fabric.reason}"
-        fix = "llmgw fabric --probe tries it; fabric = NAME in cluster.toml says that you know"
-        yield tell("active-probe", Severity.WARNING, None, "fabric", what, fix)
-    elif case.kind is None and _is_routed_perhaps(case):
+    if case.kind is None and _is_routed_perhaps(case):
         what = "no network is common to all nodes, which disproves nothing where they are routed"
         fix = "llmgw fabric --probe tries it; fabric = NAME in cluster.toml says that you know"
         yield tell("active-probe", Severity.WARNING, None, "fabric", what, fix)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from llmgw_core.domain.fabric import OTHER_FABRIC, OTHER_NETWORK, is_capable
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.hardware import Port, PortKind
-from llmgw_core.domain.inventory import Fabric
 from llmgw_core.domain.network import Interface, NodeNetwork
 from llmgw_core.planning.interfaces import ChosenInterface
 
@@ -68,7 +67,6 @@ class Situation:
 
     sides: tuple[Side, ...]
     kind: PortKind | None = None  # by which ranks on different nodes meet; None: TCP
-    fabric: Fabric | None = None  # that they share
     nccl: tuple[int, ...] | None = None  # None: unknown
     is_single: bool = False  # one node alone: its ranks need no network
     wants_tcp: bool = False  # the operator asked for it

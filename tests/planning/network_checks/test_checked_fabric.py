@@ -8,12 +8,10 @@ import pytest
 from llmgw_core.domain import network as net
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.hardware import PortNote
-from llmgw_core.domain.inventory import Fabric
 from llmgw_core.domain.network import (
     Interface,
     InterfaceAddress,
 )
-from llmgw_core.domain.reach import Reach
 from llmgw_core.planning.network_checks.situation import Side, Situation
 from tests.support.situations import (
     ERROR,
@@ -145,12 +143,6 @@ def test_other_link_layer_is_told() -> None:
     case = launch(side("a", ib(number=1), ethernet), side("b", ib(number=2)))
 
     assert says(case, "link-layer-mixed") == [(INFO, "a")]
-
-
-def test_fabric_that_nothing_proves_is_a_warning() -> None:
-    fabric = Fabric("ib", "infiniband", ("a", "b"), (), Reach.POSSIBLE, "equal subnet prefix")
-
-    assert says(launch(*pair(), fabric=fabric), "active-probe") == [(WARNING, None)]
 
 
 def test_one_machine_under_two_names_is_told() -> None:
