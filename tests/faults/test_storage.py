@@ -111,15 +111,14 @@ def test_full_disk_costs_log_lines_and_new_launches_alone(tmp_path: Path) -> Non
 
 
 def make_it_read_only(root: Path) -> Any:
-    small = str(root / "small")
+    small = root / "small"
     # With small segments the pump soon needs a file that it may not make.
     with open_bench(root / "small", {"LLMGW_SHIM_SEGMENT_BYTES": "65536"}) as bench:
         engine_id = launch_talker(bench)
         supervisor = bench.supervisors[-1]
         directory = bench.instance.engine(engine_id)
         # A file that is open for writing keeps the mount itself from becoming read-only: another one is put over it.
-        subprocess.run(["mount", "--bind", small, small], check=True)
-        subprocess.run(["mount", "-o", "remount,ro,bind", small], check=True)
+        make_read_only(small)
         with pytest.raises(HomeUnwritable):
             supervisor.launch("k2", python_plan(bench, TALKER, name="second"), {})
         alive = not status_of(supervisor, engine_id).state.is_over
@@ -259,6 +258,17 @@ def read_all(bench: Bench, engine_id: str) -> bytes:
         offset = chunk.next_offset
 
 
+def make_read_only(folder: Path) -> None:
+    """Mount a folder over itself, read-only; tried again while the shim is just then writing."""
+
+    def remount() -> bool:
+        command = ["mount", "-o", "remount,ro,bind", str(folder)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    wait_until(remount, f"{folder} is read-only")
+
+
 def start_a_daemon_over_read_only_state(root: Path) -> Any:
     small = root / "small"
     with agent_home(small) as home:
@@ -272,8 +282,7 @@ def start_a_daemon_over_read_only_state(root: Path) -> Any:
         assert daemon is not None
         os.kill(daemon, signal.SIGKILL)
         wait_until(lambda: home.daemon_pid is None, "the daemon is gone")
-        subprocess.run(["mount", "--bind", small, small], check=True)
-        subprocess.run(["mount", "-o", "remount,ro,bind", small], check=True)
+        make_read_only(small)
         client = PipeClient(home.start("proxy"))
         (adopted,) = client.result("engine.list")
         client.result("engine.stop", key="s", engine="counter", grace_seconds=0.5)
