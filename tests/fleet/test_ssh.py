@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, closing
@@ -429,3 +431,9 @@ async def test_the_last_words_of_a_proxy_command_are_told(make_sshd: MakeSshd) -
     error = await refusal(transport(sshd))
 
     assert "the gateway is closed" in error.why
+
+
+def test_no_warning_of_a_library_meets_the_operator() -> None:
+    command = [sys.executable, "-c", "import llmgw_core.fleet.ssh"]
+
+    assert subprocess.run(command, capture_output=True, check=True).stderr == b""
