@@ -187,12 +187,16 @@ class MainScreen(Screen[None]):
             self._snapshot, self._cluster, now, self.size.width, read_only=self._read_only
         )
         self.query_one("#header", LineBar).set_line(value)
-        self.query_one(TabBar).show(
-            IDS.index(self.current), crumbs(self.current, self.selected_key)
-        )
         if self.current != LOG_ID:
             self.view_of(self.current).show(self._snapshot, now)
         self._select_awaited()
+        self._show_where()
+
+    def _show_where(self) -> None:
+        # After the view, which chooses a row.
+        self.query_one(TabBar).show(
+            IDS.index(self.current), crumbs(self.current, self.selected_key)
+        )
 
     def _select_awaited(self) -> None:
         if self._awaited is not None and self.current == ENGINES_ID:
@@ -250,6 +254,7 @@ class MainScreen(Screen[None]):
 
     @on(Table.Selected)
     def _on_selected(self, event: Table.Selected) -> None:
+        self._show_where()
         if event.table is self.view_of(ENGINES_ID).table:
             self._follower.follow_soon()
 
