@@ -41,7 +41,7 @@ KEYS = {
     GpuHealth: "code severity message",
     GpuProcess: "pid name user memory_mib engine command kind",
     GpuXid: "code verdict action count last_at message",
-    MigInstance: "uuid profile class number available",
+    MigInstance: "uuid profile class number available engine",
     Port: "hca port link_layer kind state physical_state rate_gbps lid gid netdev numa_node pci_bus_id fabric"
     " usable excluded suspect link_width link_speed gid_index gid_type mtu_bytes sm_lid lmc pkeys vf pf_pci_bus_id node_guid"
     " system_image_guid firmware model board uverbs uverbs_access gpu_distance nearest_gpus unread default_route"

@@ -23,7 +23,7 @@ from llmgw_core.agent.probes.topology import (
     start_topology,
 )
 from llmgw_core.domain.engine import EngineStatus
-from llmgw_core.domain.hardware import Gpu, Host, Port
+from llmgw_core.domain.hardware import Gpu, Host, Port, Unit
 from llmgw_core.domain.inventory import Node
 
 MIN_GPU_AGE_S = (
@@ -55,7 +55,7 @@ class NodeProbe:
         self._in_flight: Optional[threading.Event] = None
         self._known: Tuple[Gpu, ...] = ()
         self._judged: Tuple[Gpu, ...] = ()  # by these readings, owners and taken GPUs:
-        self._judged_by: Tuple[Optional[Readings], Dict[int, str], Dict[int, str]] = (None, {}, {})
+        self._judged_by: Tuple[Optional[Readings], Dict[int, str], Dict[Unit, str]] = (None, {}, {})
         self._hosts = HostReader(env)
         self._host = Host()
         self._host_at = float("-inf")  # monotonic
@@ -66,7 +66,7 @@ class NodeProbe:
         self,
         engines: Sequence[EngineStatus] = (),
         owners: Optional[Mapping[int, str]] = None,
-        taken_gpus: Optional[Mapping[int, str]] = None,
+        taken_gpus: Optional[Mapping[Unit, str]] = None,
         max_age_s: float = 1.0,
     ) -> Node:
         """The node now. GPUs are at most max(max_age_s, 3 s) old while nvidia-smi answers, ports 10 s.
@@ -74,7 +74,7 @@ class NodeProbe:
         Args:
             engines: engines of ours, passed on.
             owners: engine id by pid of every process that belongs to an engine.
-            taken_gpus: engine id by GPU index, of engines that are not over.
+            taken_gpus: engine id by GPU index or by uuid of a slice, of engines that are not over.
         """
         self.refresh_gpus(max_age_s)
         return self.assess(engines, owners, taken_gpus)
@@ -99,7 +99,7 @@ class NodeProbe:
         self,
         engines: Sequence[EngineStatus],
         owners: Optional[Mapping[int, str]] = None,
-        taken_gpus: Optional[Mapping[int, str]] = None,
+        taken_gpus: Optional[Mapping[Unit, str]] = None,
     ) -> Node:
         """The node by the last answer of nvidia-smi, judged by what is known of engines now; arguments as of `read`."""
         with self._lock:
@@ -198,7 +198,7 @@ def read_node(
     env: Mapping[str, str],
     engines: Sequence[EngineStatus] = (),
     owners: Optional[Mapping[int, str]] = None,
-    taken: Optional[Mapping[int, str]] = None,
+    taken: Optional[Mapping[Unit, str]] = None,
     started: Optional[StartedReading] = None,
 ) -> Node:
     """The node, read once, for a command that ends. Takes as long as one nvidia-smi, at most some seconds over 10.

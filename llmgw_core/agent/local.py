@@ -11,6 +11,7 @@ from llmgw_core.agent.dial import ask, dial
 from llmgw_core.agent.paths import InstancePaths, is_engine_id, resolve_instance
 from llmgw_core.agent.probes.smi_start import StartedReading, begin_reading
 from llmgw_core.domain.engine import Diagnosis, EngineState, EngineStatus
+from llmgw_core.domain.hardware import Unit
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import WireError, from_jsonable
 from llmgw_core.errors import DiskFull, HomeUnwritable, LlmgwError
@@ -25,7 +26,7 @@ class EnginesHere:
 
     engines: Tuple[EngineStatus, ...] = ()
     owners: Dict[int, str] = field(default_factory=dict)  # pid → engine id
-    taken_gpus: Dict[int, str] = field(default_factory=dict)  # GPU index → engine id
+    taken_gpus: Dict[Unit, str] = field(default_factory=dict)  # GPU or slice → engine id
 
 
 def list_engines_here(env: Mapping[str, str]) -> Tuple[EngineStatus, ...]:
@@ -82,6 +83,7 @@ def read_engines_on_disk(instance: InstancePaths) -> EnginesHere:
     census = Census()
     engines: List[EngineStatus] = []
     owners: Dict[int, str] = {}
+    taken: Dict[Unit, str] = {}
     for path in instance.engines.iterdir():
         if not is_engine_id(path.name) or not path.is_dir():
             continue
@@ -89,9 +91,10 @@ def read_engines_on_disk(instance: InstancePaths) -> EnginesHere:
         members = engine.scan(census, with_markers=True)
         owners.update((stat.pid, engine.id) for stat in members)
         engine.state = _judge(engine, has_members=bool(members))
+        if engine.spec is not None and not engine.is_over:
+            taken.update((unit, engine.id) for unit in engine.spec.rank.units)
         engines.append(_unwatched(engine.status()))
     engines.sort(key=lambda engine: engine.id)
-    taken = {gpu: item.id for item in engines if not item.state.is_over for gpu in item.gpus}
     return EnginesHere(tuple(engines), owners, taken)
 
 

@@ -9,6 +9,7 @@ from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 from llmgw_core.agent.ports import find_port_trouble, find_udp_trouble
 from llmgw_core.agent.spawn import base_environment
 from llmgw_core.domain.findings import Finding, Severity
+from llmgw_core.domain.hardware import Unit
 from llmgw_core.domain.launch import RankPlan
 from llmgw_core.errors import (
     DiskFull,
@@ -33,7 +34,7 @@ class Occupant:
     engine_id: str
     name: str
     ports: Tuple[int, ...]
-    gpus: Tuple[int, ...]
+    units: Tuple[Unit, ...]
 
 
 @dataclass(frozen=True)
@@ -185,15 +186,15 @@ def _check_workdir(rank: RankPlan) -> Iterator[Trouble]:
 
 
 def _check_gpus(rank: RankPlan, occupants: Sequence[Occupant]) -> Iterator[Trouble]:
-    for gpu in rank.gpus:
+    for unit in rank.units:
         for other in occupants:
-            if gpu in other.gpus:
+            if unit in other.units:
                 error = GpuTaken(
-                    f"GPU {gpu} is not free",
+                    f"GPU {unit} is not free",
                     f"engine {other.engine_id} holds it",
                     f"stop {other.name}, or choose other GPUs",
                 )
-                yield Trouble("gpu-taken", f"GPU {gpu}", error)
+                yield Trouble("gpu-taken", f"GPU {unit}", error)
 
 
 def _check_port(rank: RankPlan, occupants: Sequence[Occupant]) -> Iterator[Trouble]:

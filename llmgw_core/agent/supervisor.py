@@ -30,6 +30,7 @@ from llmgw_core.agent.times import boottime, rfc3339
 from llmgw_core.agent.upkeep import Upkeep
 from llmgw_core.domain.engine import Diagnosis, EngineState, EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
+from llmgw_core.domain.hardware import Unit
 from llmgw_core.domain.launch import RankPlan
 from llmgw_core.domain.units import natural_key
 from llmgw_core.errors import EngineNotFound, LlmgwError, NameTaken, StopIncomplete
@@ -221,14 +222,14 @@ class Supervisor:
                 self._owners_until = started + (0.0 if grows else usual_s)
             return dict(self._owners)
 
-    def taken_gpus(self) -> Mapping[int, str]:
-        """GPU index → engine id, for every engine that is not over; orphans, stuck and unknown ones count."""
+    def taken_gpus(self) -> Mapping[Unit, str]:
+        """GPU or slice → engine id, for every engine that is not over; orphans, stuck and unknown ones count."""
         with self._lock:
             return {
-                gpu: engine.id
+                unit: engine.id
                 for engine in self._engines.values()
                 if not engine.is_over and engine.spec is not None
-                for gpu in engine.spec.rank.gpus
+                for unit in engine.spec.rank.units
             }
 
     def close(self, wait_s: float = 0.0) -> None:
@@ -280,7 +281,7 @@ class Supervisor:
                 engine.id,
                 engine.name,
                 list_ports(engine.spec.rank) if engine.spec else (),
-                engine.spec.rank.gpus if engine.spec else (),
+                engine.spec.rank.units if engine.spec else (),
             )
             for engine in self._engines.values()
             if not engine.is_over and engine.id != but

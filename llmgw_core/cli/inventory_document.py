@@ -21,6 +21,8 @@ from llmgw_core.domain.inventory import INVENTORY_SCHEMA, Inventory, Node
 from llmgw_core.domain.wire import dump_json
 from llmgw_core.fleet.config import Target
 
+_LISTED = 4
+
 
 def print_inventory(inventory: Inventory, *, as_json: bool) -> int:
     """Print it, and on stderr why nodes are silent. Returns the exit status: 0, 3 some silent, 4 all silent."""
@@ -92,6 +94,9 @@ def render_inventory(inventory: Inventory) -> str:
         for flag in node.health
         if flag.severity is not Severity.INFO
     ]
+    notes += [
+        f"{_shorten(nodes)}: {what}" for what, nodes in _group_excluded(inventory.nodes).items()
+    ]
     return "\n".join([render_table(header, rows), *notes])
 
 
@@ -115,11 +120,35 @@ def _code_of(node: Node) -> str:
 
 def _count_gpus(gpus: Sequence[Gpu]) -> str:
     counts = Counter(gpu.gpu_class or "?" for gpu in gpus)
+    counts.update(item.gpu_class or item.profile for gpu in gpus for item in gpu.mig_instances)
     return " + ".join(f"{count}×{name}" for name, count in sorted(counts.items()))
 
 
 def _free_gpus(gpus: Sequence[Gpu]) -> str:
-    return f"{sum(gpu.available for gpu in gpus)}/{len(gpus)}" if gpus else ""
+    if not gpus:
+        return ""
+    text = f"{sum(gpu.available for gpu in gpus)}/{len(gpus)}"
+    slices = [item for gpu in gpus for item in gpu.mig_instances]
+    if slices:
+        text += f" + {sum(item.available for item in slices)}/{len(slices)} slices"
+    return text
+
+
+def _group_excluded(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """Why an active port is not used → the nodes where it is so: a cluster's nodes are mostly alike."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        for port in node.ports:
+            if port.state == "ACTIVE" and port.excluded is not None:
+                note = port.excluded
+                what = f"port {port.hca}/{port.port} is not used: {note.code}: {clean(note.reason)}"
+                found.setdefault(what, []).append(node.name)
+    return found
+
+
+def _shorten(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_LISTED])
+    return shown + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
 def _describe_ports(node: Node) -> str:

@@ -6,10 +6,12 @@ headless contract (docs/inventory.md).
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, Union
 
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.strict import STRICT
+
+Unit = Union[int, str]  # what an engine takes: a GPU by its index, or a MIG slice by its uuid
 
 
 def _wire_name(name: str) -> str:
@@ -94,7 +96,8 @@ class MigInstance:
     profile: str  # "1g.18gb", "1c.3g.71gb"
     gpu_class: Optional[str] = field(default=None, metadata={"wire": "class"})  # "h200-mig-1g.18gb"
     number: Optional[int] = None  # the driver's number of it on its GPU
-    available: bool = False  # its GPU is healthy and nothing computes on any of its slices
+    available: bool = False  # its GPU is healthy, no engine has it, and nobody else computes there
+    engine: Optional[str] = None  # id of the engine that has it
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.findings import Finding
+from llmgw_core.domain.hardware import Unit
 from llmgw_core.domain.model import MemorySplit
 from llmgw_core.domain.strict import STRICT
 
@@ -103,6 +104,12 @@ class RankPlan:
     load_deadline_seconds: float = 3600.0
     ports: Tuple[int, ...] = ()  # more TCP ports that this rank listens on
     gang: Optional[Gang] = None  # None: the only rank
+
+    @property
+    def units(self) -> Tuple[Unit, ...]:
+        """What the rank takes for itself: slices of GPUs in MIG mode by uuid, whole GPUs by index."""
+        slices = tuple(uuid for uuid in self.gpu_uuids if uuid.startswith("MIG-"))
+        return slices or self.gpus
 
 
 @dataclass(frozen=True)

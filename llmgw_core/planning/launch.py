@@ -12,6 +12,7 @@ from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
 from llmgw_core.planning.engines.flag_rules import check_commands
 from llmgw_core.planning.gang_placement import GangPlacement, choose_count, place_gang
 from llmgw_core.planning.gang_rules import check_fenced, check_gang
+from llmgw_core.planning.mig import check_engine
 from llmgw_core.planning.model_check import check_model, find_version
 from llmgw_core.planning.overrides import apply_overrides
 from llmgw_core.planning.placement import Placement, count_nodes, place
@@ -68,6 +69,7 @@ def plan(
         made = build_single(made, places[0], venvs)
     versions = _list_versions(request, made.ranks, facts)
     owned = ADAPTERS[request.engine].OWNED_FLAGS
+    findings += check_engine(request.engine, made.ranks, versions)
     findings += check_commands(request.engine, made.ranks, versions, owned)
     return replace(made, findings=apply_overrides(request, findings), versions=versions)
 

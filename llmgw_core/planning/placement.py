@@ -9,6 +9,7 @@ from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.domain.units import natural_key
+from llmgw_core.planning.mig import list_slice_classes, list_slices
 
 FIRST_PORT = 8000
 LAST_PORT = 65535
@@ -211,9 +212,10 @@ def _choose_free(request: LaunchRequest, candidates: Sequence[Node]) -> _Choice:
 
 
 def group_free(node: Node, wanted_class: Optional[str]) -> List[FreeGroup]:
-    """Free GPUs by class. Those of no known class go by their name."""
+    """Free GPUs by class, and slices if their class is wanted. Those of no known class go by their name."""
     groups: Dict[str, List[Gpu]] = {}
-    for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
+    units = (*node.gpus, *list_slices(node, wanted_class))
+    for gpu in sorted(units, key=lambda gpu: gpu.index):
         if gpu.available and wanted_class in (None, gpu.gpu_class):
             label = gpu.gpu_class or gpu.name or "unknown class"
             groups.setdefault(label, []).append(gpu)
@@ -229,6 +231,9 @@ def tell_no_room(
     free = shorten([f"{group.node.name} {len(group.gpus)} {group.label}" for group in groups])
     what = f"no node has {needed} free GPUs {of_class}: free are {free or 'none'}"
     fix = "see llmgw inventory for what holds them; stop something, or take fewer GPUs"
+    slices = list_slice_classes(candidates) if request.gpu_class is None else ()
+    if slices:
+        fix += f"; or take a MIG slice by its class: {shorten(slices)}"
     if any(len(node.gpus) >= needed for node in candidates) and len(candidates) > 1:
         fix += "; to take them of several nodes, say over how many (--node-count 2)"
     if not any(node.gpus for node in candidates):

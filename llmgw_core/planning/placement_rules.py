@@ -8,6 +8,7 @@ from typing import Callable, Iterator, Sequence, Tuple
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import LaunchRequest
+from llmgw_core.planning.mig import check_slices
 from llmgw_core.planning.placement import Placement, list_ports
 from llmgw_core.planning.quantization_rules import (
     FP8_CAPABILITY,
@@ -102,6 +103,11 @@ def check_one_class(request: LaunchRequest, placement: Placement) -> Iterator[Fi
         )
 
 
+def check_slices_of_gpus(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
+    """A rank has one MIG slice, or whole GPUs."""
+    return check_slices(placement.node.name, placement.gpus)
+
+
 def check_class_asked_for(request: LaunchRequest, placement: Placement) -> Iterator[Finding]:
     """Explicit GPUs of another class than the explicit class are a contradiction."""
     if request.gpu_class is None:
@@ -147,6 +153,7 @@ RULES: Tuple[Rule, ...] = (
     check_port_is_free,
     check_gpus_are_available,
     check_one_class,
+    check_slices_of_gpus,
     check_class_asked_for,
     check_types,
 )

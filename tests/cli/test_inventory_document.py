@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmgw_core.cli.inventory_document import render_inventory
 from llmgw_core.cli.schema import make_inventory_schema
 from llmgw_core.domain import wire
-from llmgw_core.domain.inventory import Inventory
+from llmgw_core.domain.hardware import Gpu, MigInstance, Port, PortNote
+from llmgw_core.domain.inventory import Inventory, Node
 from llmgw_core.errors import UsageError
 from llmgw_core.fleet.inventory_file import load_inventory, parse_inventory
 from llmgw_core.planning.fabrics import build_inventory
@@ -114,3 +117,25 @@ def test_a_plan_is_made_by_a_saved_inventory(operator: OperatorHere, tmp_path: P
     plan = json.loads(done.stdout)
     assert plan["request"]["name"] == "small"
     assert (done.returncode == 0) == bool(plan["ranks"])
+
+
+def test_the_table_tells_slices_and_why_active_ports_are_not_used() -> None:
+    slices = (
+        MigInstance("MIG-1", "1g.18gb", "h200-mig-1g.18gb", available=True),
+        MigInstance("MIG-2", "1g.18gb", "h200-mig-1g.18gb", engine="chat-1"),
+    )
+    unused = Port(hca="mlx5_9", port=1, state="ACTIVE", excluded=PortNote("no-gid", "it has none"))
+    down = Port(hca="mlx5_8", port=1, state="DOWN", excluded=PortNote("not-active", "it is DOWN"))
+    nodes = [
+        Node(f"n{number}", gpus=(Gpu(0, gpu_class="h200-141g", mig_instances=slices),))
+        for number in range(6)
+    ]
+    nodes = [replace(node, ports=(unused, down)) for node in nodes]
+
+    lines = render_inventory(build_inventory(nodes, "now")).splitlines()
+
+    assert "1×h200-141g + 2×h200-mig-1g.18gb" in lines[1]
+    assert "0/1 + 1/2 slices" in lines[1]
+    assert [line for line in lines if "mlx5" in line] == [
+        "n0, n1, n2, n3 and 2 more: port mlx5_9/1 is not used: no-gid: it has none"
+    ]

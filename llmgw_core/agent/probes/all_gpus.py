@@ -8,7 +8,7 @@ from llmgw_core.agent.probes.amd import AmdReader, AmdReading, assess_amd_gpus, 
 from llmgw_core.agent.probes.gpus import assess_gpus
 from llmgw_core.agent.probes.smi_reader import TIMEOUT_S, GpuReading, SmiReader
 from llmgw_core.agent.probes.smi_start import StartedReading
-from llmgw_core.domain.hardware import Gpu
+from llmgw_core.domain.hardware import Gpu, Unit
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AllGpusReader:
 def assess_all_gpus(
     readings: Readings,
     owners: Mapping[int, str],
-    taken: Mapping[int, str],
+    taken: Mapping[Unit, str],
     known: Sequence[Gpu] = (),
 ) -> Tuple[Gpu, ...]:
     """Each GPU, judged, NVIDIA's first; arguments as of `assess_gpus`. Pure."""

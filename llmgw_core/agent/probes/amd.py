@@ -23,7 +23,7 @@ from llmgw_core.agent.probes.gpu_holders import describe_process, find_memory_he
 from llmgw_core.agent.probes.nvidia_smi import AppRow, Cell, GpuRow
 from llmgw_core.agent.probes.processes import ProcessFacts, read_processes
 from llmgw_core.domain.findings import Severity
-from llmgw_core.domain.hardware import Gpu, GpuHealth
+from llmgw_core.domain.hardware import Gpu, GpuHealth, Unit
 
 TIMEOUT_S = 8.0
 # What the driver takes on an idle card: 285 MiB were seen on an MI300X.
@@ -150,7 +150,7 @@ def _read_card(index: int, bus_id: str, folder: str) -> AmdRow:
 
 
 def assess_amd_gpus(
-    reading: AmdReading, owners: Mapping[int, str], taken: Mapping[int, str], first_index: int = 0
+    reading: AmdReading, owners: Mapping[int, str], taken: Mapping[Unit, str], first_index: int = 0
 ) -> Tuple[Gpu, ...]:
     """Each AMD GPU, judged, in order of index. Pure.
 
@@ -164,7 +164,7 @@ def _assess(
     row: AmdRow,
     reading: AmdReading,
     owners: Mapping[int, str],
-    taken: Mapping[int, str],
+    taken: Mapping[Unit, str],
     first_index: int,
 ) -> Gpu:
     index = row.index + first_index

@@ -194,7 +194,7 @@ def _find_modes(row: GpuRow, *, has_slices: bool) -> List[GpuHealth]:
     found = []
     if row.text("mig.mode.current") == "Enabled":
         what = (
-            "the GPU is in MIG mode, and llmgw launches on whole GPUs: `nvidia-smi -mig 0` when it is idle"
+            "the GPU is in MIG mode: launches take its slices, by their class (--gpu-class)"
             if has_slices
             else "the GPU is in MIG mode and no instance of it is known, so CUDA sees no device: "
             "`nvidia-smi mig -cgi` makes some, `nvidia-smi -mig 0` ends the mode"

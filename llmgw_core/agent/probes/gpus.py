@@ -29,7 +29,7 @@ from llmgw_core.agent.probes.smi_reader import GpuReading, SmiReader
 from llmgw_core.agent.probes.throttling import parse_throttle_mask
 from llmgw_core.agent.probes.xid_health import collect_xids, find_xid_health
 from llmgw_core.domain.findings import Severity
-from llmgw_core.domain.hardware import Gpu, GpuHealth, GpuXid, Host, MigInstance
+from llmgw_core.domain.hardware import Gpu, GpuHealth, GpuXid, Host, MigInstance, Unit
 
 __all__ = [
     "GpuReading",
@@ -46,14 +46,14 @@ _ON_SWITCH = re.compile(r"A100-SXM|A800-SXM", re.IGNORECASE)
 def assess_gpus(
     reading: GpuReading,
     owners: Mapping[int, str],
-    taken: Mapping[int, str],
+    taken: Mapping[Unit, str],
     known: Sequence[Gpu] = (),
 ) -> Tuple[Gpu, ...]:
     """Each GPU of a reading, judged, in order of index. Pure.
 
     Args:
         owners: engine id by pid, of all processes of engines of ours.
-        taken: engine id by GPU index, of engines that are not over.
+        taken: engine id by GPU index or by uuid of a slice, of engines that are not over.
         known: the GPUs of the last reading that gave any: who is silent or lost now, keeps its identity.
     """
     if reading.is_silent:
@@ -100,7 +100,7 @@ def _assess_row(
     row: GpuRow,
     reading: GpuReading,
     owners: Mapping[int, str],
-    taken: Mapping[int, str],
+    taken: Mapping[Unit, str],
     free: List[int],
 ) -> Gpu:
     index = row.whole("index")
@@ -124,7 +124,7 @@ def _assess_row(
     gpu = replace(
         gpu, health=tuple(sort_health(flags)), processes=processes, engine=engine, xids=xids
     )
-    instances = _build_instances(gpu, slices)
+    instances = _build_instances(gpu, slices, taken)
     return replace(gpu, available=_is_healthy(gpu) and engine is None, mig_instances=instances)
 
 
@@ -161,16 +161,26 @@ def _is_slice_of(item: MigSlice, gpu: Gpu) -> bool:
     return item.gpu_index == gpu.index
 
 
-def _build_instances(gpu: Gpu, slices: Sequence[MigSlice]) -> Tuple[MigInstance, ...]:
-    """The slices as units to place on. Which of them a process is on, the driver does not tell: one holds all."""
-    is_free = _is_healthy(gpu, but_for=("mig-enabled",)) and gpu.engine is None
+def _build_instances(
+    gpu: Gpu, slices: Sequence[MigSlice], taken: Mapping[Unit, str]
+) -> Tuple[MigInstance, ...]:
+    """The slices as units to place on.
+
+    Which of them a process is on, the driver does not tell, but we know where our engines are: anybody else holds all.
+    """
+    placed = {taken[item.uuid] for item in slices if item.uuid in taken}
+    strangers = [process for process in gpu.processes if process.engine not in placed]
+    is_free = (
+        _is_healthy(gpu, but_for=("mig-enabled",)) and gpu.index not in taken and not strangers
+    )
     return tuple(
         MigInstance(
             uuid=item.uuid,
             profile=item.profile,
             gpu_class=name_slice_class(gpu.name, item.profile),
             number=item.number,
-            available=is_free and not gpu.processes,
+            available=is_free and item.uuid not in taken,
+            engine=taken.get(item.uuid),
         )
         for item in slices
     )
@@ -238,7 +248,7 @@ def _capability(row: GpuRow) -> Optional[str]:
     return text if re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,2}", text) else None
 
 
-def _as_silent(gpu: Gpu, flags: Sequence[GpuHealth], taken: Mapping[int, str]) -> Gpu:
+def _as_silent(gpu: Gpu, flags: Sequence[GpuHealth], taken: Mapping[Unit, str]) -> Gpu:
     """The GPU's identity without its readings."""
     return Gpu(
         index=gpu.index,

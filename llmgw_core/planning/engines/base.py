@@ -6,6 +6,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.launch import LaunchRequest
+from llmgw_core.planning.mig import is_slice
 from llmgw_core.planning.placement import Placement
 
 _NVIDIA, _AMD = "nvidia", "amd"
@@ -93,6 +94,9 @@ def _list_visible(placement: Placement, vendor: str) -> str:
     """The chosen GPUs of that maker as its own runtime counts them: from 0, without those of others."""
     own = sorted(gpu.index for gpu in placement.node.gpus if gpu.vendor == vendor)
     chosen = [gpu.index for gpu in placement.gpus if gpu.vendor == vendor]
+    slices = [gpu.uuid for gpu in placement.gpus if gpu.uuid is not None and is_slice(gpu)]
+    if slices:
+        return ",".join(slices)  # they have no number
     if vendor == _NVIDIA:
         return ",".join(str(index) for index in chosen)  # numbered by nvidia-smi itself
     return ",".join(str(own.index(index)) for index in chosen)

@@ -22,7 +22,7 @@ def row(index: int = 0, cells: Mapping[str, str] = MappingProxyType({})) -> GpuR
 def assess(
     reading: GpuReading,
     owners: Mapping[int, str] = MappingProxyType({}),
-    taken: Mapping[int, str] = MappingProxyType({}),
+    taken: Mapping[int | str, str] = MappingProxyType({}),
 ) -> Gpu:
     (gpu,) = assess_gpus(reading, owners, taken)
     return gpu

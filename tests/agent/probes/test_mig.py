@@ -1,5 +1,8 @@
 """MIG: slices are units of their own, with a class by profile."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +19,18 @@ GPU 1: NVIDIA H200 (UUID: {gpu_uuid(1)})
 """
 
 
-def assess_mig(*, apps: tuple[AppRow, ...] = (), listed: str = LISTED, **cells: str) -> Gpu:
+def assess_mig(
+    *,
+    apps: tuple[AppRow, ...] = (),
+    listed: str = LISTED,
+    owners: Mapping[int, str] = MappingProxyType({}),
+    taken: Mapping[int | str, str] = MappingProxyType({}),
+    **cells: str,
+) -> Gpu:
     raw = smi_gpu(0, name="NVIDIA H200", total=143771, **{"mig__mode__current": "Enabled", **cells})
     row = GpuRow({name: parse_cell(text) for name, text in raw.items()})
     reading = GpuReading(rows=(row,), apps=apps, slices=tuple(parse_mig_slices(listed)))
-    (gpu,) = assess_gpus(reading, {}, {})
+    (gpu,) = assess_gpus(reading, owners, taken)
     return gpu
 
 
@@ -66,6 +76,33 @@ def test_slices_of_a_healthy_gpu_are_available_and_the_gpu_is_not() -> None:
 
 def test_process_on_a_slice_holds_them_all_because_nobody_tells_which() -> None:
     gpu = assess_mig(apps=(AppRow(gpu_uuid(0), 4711, "python3", 2048),))
+
+    assert [item.available for item in gpu.mig_instances] == [False, False]
+
+
+def test_an_engine_of_ours_holds_its_own_slice_alone() -> None:
+    slices = parse_mig_slices(LISTED)
+    gpu = assess_mig(
+        apps=(AppRow(gpu_uuid(0), 4711, "python3", 2048),),
+        owners={4711: "small-00000001"},
+        taken={slices[0].uuid: "small-00000001"},
+    )
+
+    assert [(item.available, item.engine) for item in gpu.mig_instances] == [
+        (False, "small-00000001"),
+        (True, None),
+    ]
+
+
+def test_a_stranger_beside_an_engine_of_ours_holds_all_slices() -> None:
+    slices = parse_mig_slices(LISTED)
+    apps = (
+        AppRow(gpu_uuid(0), 4711, "python3", 2048),
+        AppRow(gpu_uuid(0), 4712, "python3", 2048),
+    )
+    gpu = assess_mig(
+        apps=apps, owners={4711: "small-00000001"}, taken={slices[0].uuid: "small-00000001"}
+    )
 
     assert [item.available for item in gpu.mig_instances] == [False, False]
 

@@ -155,6 +155,20 @@ def test_taken_name_port_and_gpu_are_refused(bench: Bench) -> None:
     assert [path.name for path in bench.instance.engines.iterdir()] == [first.engine_id]
 
 
+@pytest.mark.slow
+def test_slices_of_one_gpu_are_taken_one_by_one(bench: Bench) -> None:
+    supervisor = bench.supervisor()
+    first = bench.plan("--hang", gpus=(0,), gpu_uuids=("MIG-1",))
+    other = bench.plan("--hang", name="two", gpus=(0,), gpu_uuids=("MIG-2",))
+    supervisor.launch("k", first, {})
+    supervisor.launch("l", other, {})
+
+    with pytest.raises(GpuTaken, match="MIG-2"):
+        supervisor.launch("m", bench.plan(name="three", gpus=(0,), gpu_uuids=("MIG-2",)), {})
+
+    assert supervisor.taken_gpus() == {"MIG-1": first.engine_id, "MIG-2": other.engine_id}
+
+
 def test_port_that_is_listened_on_is_refused_naming_the_holder(bench: Bench) -> None:
     supervisor = bench.supervisor()
     with socket.create_server(("127.0.0.1", 0)) as holder:
