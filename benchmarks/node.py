@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -17,8 +17,9 @@ from llmgw_core.agent.frames import FrameDecoder, encode_frame
 from llmgw_core.agent.instance_lock import read_holder
 from llmgw_core.agent.rpc import make_request
 from llmgw_core.demo.cleanup import end_cluster
-from llmgw_core.demo.cluster import make_cluster, node_folder
-from llmgw_core.domain.engine import EngineKind
+from llmgw_core.demo.cluster import FakeNode, h100s, node_folder, write_cluster
+from llmgw_core.demo.fake_sysfs import infiniband_ports
+from llmgw_core.domain.engine import EngineKind, EngineStatus
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_core.fleet.bundle import build_bundle
 from llmgw_core.fleet.config import Target, load_cluster
@@ -28,43 +29,62 @@ from llmgw_core.fleet.operations import launch_plan, plan_launch, stop_engine
 NODE = "n1"
 READY_TIMEOUT_S = 90.0
 MIB = 1 << 20
+SUBNET = 0xFEC0_0000_0000_00B1
+SETTLE_S = 5.0  # the readings after a launch, and after a console has left, are not the usual ones
 
 
 @contextmanager
 def simulated_node(root: Path) -> Iterator[Target]:
-    """One simulated node with two GPUs and two InfiniBand ports; nothing of it runs on afterwards."""
-    cluster = make_cluster(root, "small", load_s=2.0)
-    target = next(target for target in load_cluster(cluster) if target.name == NODE)
+    """One simulated node with eight GPUs and ten InfiniBand ports; nothing of it runs on afterwards."""
+    node = FakeNode(NODE, h100s(1), infiniband_ports(10, 1, SUBNET))
+    (target,) = load_cluster(write_cluster(root, [node], load_s=1.0))
     try:
         yield target
     finally:
         end_cluster(root)
 
 
-async def measure_agent_and_shim(target: Target, root: Path, seconds: float) -> dict[str, float]:
-    """Return the daemon's memory and CPU while one console watches it every second and an engine runs, and the shim's memory."""
+async def measure_agent(target: Target, root: Path, seconds: float) -> dict[str, float]:
+    """Return what the daemon and a shim cost while four engines run and three consoles watch every second, and while none does."""
+    engines: list[EngineStatus] = []
+    async with AsyncExitStack() as stack:
+        fleets = [
+            await stack.enter_async_context(Fleet([target], interval_s=1.0)) for _ in range(3)
+        ]
+        for fleet in fleets:
+            await fleet.settle(60.0)
+        for number in range(4):
+            request = LaunchRequest(f"bench{number}", EngineKind.VLLM, "demo/toy", node=NODE)
+            plan = await plan_launch(fleets[0], request, f"{number}{'b' * 31}")
+            engines += await launch_plan(fleets[0], plan, os.environ)
+            await _await_ready(fleets[0], engines[-1].id)
+        daemon = psutil.Process(fleets[0].client(NODE).hello.pid)
+        await asyncio.sleep(SETTLE_S)
+        watched, children = await _measure_cpu_percent(daemon, seconds)
+        rss = daemon.memory_info().rss / MIB
+        shim = psutil.Process(read_shim_pid(root, engines[0].id)).memory_full_info().uss / MIB
+    await asyncio.sleep(SETTLE_S)
+    unwatched, _ = await _measure_cpu_percent(daemon, 2 * seconds)
     async with Fleet([target], interval_s=1.0) as fleet:
         await fleet.settle(60.0)
-        request = LaunchRequest("bench", EngineKind.VLLM, "demo/toy", node=NODE)
-        plan = await plan_launch(fleet, request, "b" * 32)
-        (status,) = await launch_plan(fleet, plan, os.environ)
-        await _await_ready(fleet, status.id)
-        daemon = psutil.Process(fleet.client(NODE).hello.pid)
-        before, began = read_cpu_s(daemon), time.monotonic()
-        await asyncio.sleep(seconds)
-        own_s, children_s = (
-            now - then for now, then in zip(read_cpu_s(daemon), before, strict=True)
-        )
-        spent_s = time.monotonic() - began
-        shim = psutil.Process(read_shim_pid(root, status.id))
-        found = {
-            "agent_rss_mib": daemon.memory_info().rss / MIB,
-            "agent_cpu_percent": 100 * own_s / spent_s,
-            "agent_children_cpu_percent": 100 * children_s / spent_s,
-            "shim_private_mib": shim.memory_full_info().uss / MIB,
-        }
-        await stop_engine(fleet, NODE, status.id, 5.0)
-    return found
+        for engine in engines:
+            await stop_engine(fleet, NODE, engine.id, 5.0)
+    return {
+        "rss_mib": rss,
+        "watched_percent": watched,
+        "children_percent": children,
+        "unwatched_percent": unwatched,
+        "shim_mib": shim,
+    }
+
+
+async def _measure_cpu_percent(process: psutil.Process, seconds: float) -> tuple[float, float]:
+    """Of the process, and of its children that have ended meanwhile."""
+    before, began = read_cpu_s(process), time.monotonic()
+    await asyncio.sleep(seconds)
+    spent = [now - then for now, then in zip(read_cpu_s(process), before, strict=True)]
+    own, children = (100 * spent_s / (time.monotonic() - began) for spent_s in spent)
+    return own, children
 
 
 async def _await_ready(fleet: Fleet, engine_id: str) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 from benchmarks.console import measure_console
 from benchmarks.fanout import measure_fanout
 from benchmarks.measure import Measure, format_measure, write_report
-from benchmarks.node import measure_agent_and_shim, measure_first_answer_s, simulated_node
+from benchmarks.node import measure_agent, measure_first_answer_s, simulated_node
 from benchmarks.planning import measure_planning
 from benchmarks.slow_smi import GPU_QUERY, write_slow_smi
 from benchmarks.timing import best_wall_s, median_cpu_s, time_in_turn
 from llmgw_core.fleet.bundle import build_bundle
+
+WATCHED = "of a core: 8 GPUs, 10 ports, 4 engines, 3 watchers at 1 Hz"
 
 
 def main() -> int:
@@ -50,19 +52,14 @@ def measure_all(rounds: int, seconds: float) -> Iterator[Measure]:
         yield from measure_fanout(root / "fanout", max(3, rounds // 4))
         yield Measure("bundle", len(build_bundle().data) / 1000, 96, "kB", "compressed")
         with simulated_node(root / "cluster") as target:
-            found = asyncio.run(measure_agent_and_shim(target, root / "cluster", seconds))
-            yield Measure("agent memory", found["agent_rss_mib"], 40, "MiB", "resident")
-            yield Measure(
-                "agent CPU", found["agent_cpu_percent"], 0.5, "%", "of a core, one watcher at 1 Hz"
-            )
-            yield Measure(
-                "its nvidia-smi",
-                found["agent_children_cpu_percent"],
-                None,
-                "%",
-                "CPU of the fake one, a Python script",
-            )
-            yield Measure("shim memory", found["shim_private_mib"], 6, "MiB", "private")
+            found = asyncio.run(measure_agent(target, root / "cluster", seconds))
+            yield Measure("agent memory", found["rss_mib"], 40, "MiB", "resident")
+            yield Measure("agent CPU", found["watched_percent"], 0.5, "%", WATCHED)
+            what = "CPU of the fake one, a Python script"
+            yield Measure("its nvidia-smi", found["children_percent"], None, "%", what)
+            what = "of a core, four engines, nobody watches"
+            yield Measure("agent CPU alone", found["unwatched_percent"], 0.05, "%", what)
+            yield Measure("shim memory", found["shim_mib"], 6, "MiB", "private")
             answers = measure_first_answer_s(target, max(3, rounds // 2))
             detail = f"best from the start of the agent; median {1000 * statistics.median(answers):.0f} ms"
             yield Measure("first answer", 1000 * min(answers), 300, "ms", detail)

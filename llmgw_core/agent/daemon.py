@@ -194,6 +194,8 @@ class Daemon:
         self._count += 1
         number = self._count
         connection = self._connections[number] = Connection(self, reader, writer, number)
+        if len(self._connections) == 1:
+            self._poke.set()  # nobody looked for seconds
         serving = asyncio.ensure_future(connection.serve())
         self._serving.add(serving)
         try:
@@ -236,7 +238,8 @@ class Daemon:
             pause_s, live = _RETRY_TICK_S, 1  # unknown counts as some
             try:
                 service = await self._load()
-                tick = await loop.run_in_executor(self._engine_threads, service.tick)
+                is_watched = bool(self._connections)
+                tick = await loop.run_in_executor(self._engine_threads, service.tick, is_watched)
                 pause_s, live = tick.pause_s, tick.live_engines
                 if tick.changed:
                     self.sampler.hurry()

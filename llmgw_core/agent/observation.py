@@ -80,6 +80,12 @@ class Engine:
         return self.spec.rank.name if self.spec else self.id
 
     @property
+    def is_steady(self) -> bool:
+        """Whether it is over, or ready and alone: ranks of several have to tell one another."""
+        is_alone = self.spec is not None and self.spec.rank.gang is None
+        return self.is_over or (is_alone and self.state is EngineState.READY)
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing of it runs any more."""
         return self.state.is_over
@@ -150,6 +156,11 @@ class Engine:
             verified = self.ready is not None
             self._prober = Prober(rank, key, verified)
         self._judge(self._prober.latest if self._prober else Answer())
+
+    def set_watched(self, is_watched: bool) -> None:
+        """Whether anybody sees how it is."""
+        if self._prober is not None:
+            self._prober.set_watched(is_watched)
 
     def stop_asking(self, wait_s: float = 0.0) -> None:
         """End the thread that asks it."""

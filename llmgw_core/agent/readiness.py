@@ -12,6 +12,7 @@ from llmgw_core.domain.launch import RankPlan
 
 LOADING_INTERVAL_S = 1.0
 READY_INTERVAL_S = 5.0
+UNWATCHED_INTERVAL_S = 20.0  # while it is ready, and nobody would see that it is not
 CONNECT_TIMEOUT_S = 3.0
 # SGLang's /health makes a token and may answer only after 20 s.
 HEALTH_TIMEOUT_S = {EngineKind.VLLM: 10.0, EngineKind.SGLANG: 25.0}
@@ -43,7 +44,9 @@ class Prober:
         self._rank = rank
         self._api_key = api_key
         self._latest = Answer(is_verified=verified or not rank.verify)
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._is_watched = True
+        self._woken = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"probe-{rank.engine_id}", daemon=True
         )
@@ -56,15 +59,25 @@ class Prober:
 
     def close(self, wait_s: float = 0.0) -> None:
         """Ask no more. A question on its way is left to its own timeout."""
-        self._closed.set()
+        self._is_closed = True
+        self._woken.set()
         if wait_s > 0:
             self._thread.join(wait_s)
 
+    def set_watched(self, is_watched: bool) -> None:
+        """Whether anybody sees the answers: asked less while not, and at once when somebody comes."""
+        if is_watched and not self._is_watched:
+            self._woken.set()
+        self._is_watched = is_watched
+
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._is_closed:
+            self._woken.clear()
             self._latest = ask_engine(self._rank, self._api_key, self._latest)
+            pause_s = READY_INTERVAL_S if self._is_watched else UNWATCHED_INTERVAL_S
             good = self._latest.is_healthy and self._latest.is_verified
-            self._closed.wait(READY_INTERVAL_S if good else LOADING_INTERVAL_S)
+            if not self._is_closed:
+                self._woken.wait(pause_s if good else LOADING_INTERVAL_S)
 
 
 def ask_engine(rank: RankPlan, api_key: Optional[str], before: Answer) -> Answer:

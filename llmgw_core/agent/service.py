@@ -106,13 +106,14 @@ class AgentService:
         self.supervisor.close()
         self._probe.close()
 
-    def tick(self) -> "Tick":
+    def tick(self, is_watched: bool) -> "Tick":
         """One step of the supervisor, and what it means for the next."""
-        changed = self.supervisor.tick()
+        changed = self.supervisor.tick(is_watched)
         live = sum(not engine.state.is_over for engine in self.supervisor.list())
         if self.supervisor.is_busy():
             return Tick(changed, live, HURRIED_TICK_S)
-        return Tick(changed, live, BUSY_TICK_S if live else IDLE_TICK_S)
+        is_calm = not is_watched and self.supervisor.is_steady()
+        return Tick(changed, live, BUSY_TICK_S if live and not is_calm else IDLE_TICK_S)
 
     def _read_network(self, params: NetworkFactsParams) -> Any:
         from llmgw_core.agent.network_facts import read_network_facts

@@ -178,7 +178,7 @@ class Supervisor:
         chunk = read_chunk(found.directory.log, found.id, offset, max_bytes, secrets)
         return replace(chunk, ended=over and chunk.next_offset >= chunk.end_offset)
 
-    def tick(self) -> bool:
+    def tick(self, is_watched: bool = True) -> bool:
         """One step of everything that goes on by itself; about once a second, more often while `is_busy`.
 
         Returns whether the status of any engine changed.
@@ -186,6 +186,7 @@ class Supervisor:
         with self._lock:
             now, census = boottime(), Census()
             for engine in tuple(self._engines.values()):
+                engine.set_watched(is_watched)
                 self._observe(engine, now, census)
                 self._follow_gang(engine, now)
             statuses = self._statuses()
@@ -202,6 +203,11 @@ class Supervisor:
                 and engine.state not in (EngineState.STUCK, EngineState.ORPHANS)
                 for engine in self._engines.values()
             )
+
+    def is_steady(self) -> bool:
+        """Whether nothing is under way."""
+        with self._lock:
+            return all(engine.is_steady for engine in self._engines.values())
 
     def owners(self) -> Mapping[int, str]:
         """pid → engine id of every process that belongs to an engine; at most some seconds old."""

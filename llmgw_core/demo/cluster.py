@@ -57,8 +57,13 @@ def make_cluster(root: Path, scenario: str = "mixed", load_s: float | None = Non
         raise UsageError(
             f"no demo scenario {scenario!r}", f"there are {', '.join(SCENARIOS)}", "choose one"
         )
-    root = root.absolute()
     nodes = {"mixed": _mixed, "small": _small, "trouble": _trouble}[scenario]()
+    return write_cluster(root, nodes, load_s)
+
+
+def write_cluster(root: Path, nodes: Sequence[FakeNode], load_s: float | None = None) -> Path:
+    """Write these nodes' files below `root` and return the path of the cluster's `cluster.toml`."""
+    root = root.absolute()
     for model in MODELS:
         _write_model(root / "models" / model)
     for node in nodes:

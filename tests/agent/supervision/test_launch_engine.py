@@ -156,6 +156,18 @@ def test_taken_name_port_and_gpu_are_refused(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_nothing_is_steady_before_the_engine_is_ready(bench: Bench) -> None:
+    supervisor = bench.supervisor()
+    assert supervisor.is_steady()
+    status = supervisor.launch("k", bench.plan(), {})
+    assert not supervisor.is_steady()
+
+    wait_for_state(supervisor, status.id, EngineState.READY)
+
+    assert supervisor.is_steady()
+
+
+@pytest.mark.slow
 def test_slices_of_one_gpu_are_taken_one_by_one(bench: Bench) -> None:
     supervisor = bench.supervisor()
     first = bench.plan("--hang", gpus=(0,), gpu_uuids=("MIG-1",))

@@ -3,14 +3,17 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from llmgw_core.agent.readiness import Answer, ask_engine, find_api_key, http_request
+from llmgw_core.agent import readiness
+from llmgw_core.agent.readiness import Answer, Prober, ask_engine, find_api_key, http_request
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.launch import RankPlan
+from tests.support.engines import wait_until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -140,3 +143,24 @@ def test_key_is_found_where_the_engine_finds_it(
     changes: dict[str, object], secrets: dict[str, str], key: str | None
 ) -> None:
     assert find_api_key(plan(**changes), secrets) == key  # type: ignore[arg-type]  # as above
+
+
+def test_ready_engine_is_asked_seldom_while_nobody_looks_and_at_once_when_somebody_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readiness, "READY_INTERVAL_S", 0.01)
+    monkeypatch.setattr(readiness, "UNWATCHED_INTERVAL_S", 60.0)
+    with serve(HEALTHY) as port:
+        prober = Prober(plan(port, verify=False), None, verified=True)
+        try:
+            wait_until(lambda: prober.latest.rounds > 3, "it is asked again and again")
+            prober.set_watched(False)
+            time.sleep(0.3)
+            left = prober.latest.rounds
+            time.sleep(0.3)
+            assert prober.latest.rounds == left
+
+            prober.set_watched(True)
+            wait_until(lambda: prober.latest.rounds > left + 1, "it is asked as before")
+        finally:
+            prober.close(5.0)
