@@ -1,7 +1,7 @@
 """The app: routes messages between feed and screens. It owns no fleet and awaits nothing of it."""
 
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -9,6 +9,7 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
@@ -19,6 +20,8 @@ from llmgw_tui.messages import (
     ActAccepted,
     ActionFailed,
     ActRequested,
+    CommandGiven,
+    CommandWanted,
     LaunchFailed,
     LaunchRequested,
     LaunchSucceeded,
@@ -30,13 +33,15 @@ from llmgw_tui.messages import (
     RefreshRequested,
     SnapshotArrived,
 )
-from llmgw_tui.present.acts import Act
+from llmgw_tui.present.commands import Call
 from llmgw_tui.present.events import Event
 from llmgw_tui.present.pick import jump_targets
 from llmgw_tui.present.text import Tone
+from llmgw_tui.screens.command_line import CommandLine
+from llmgw_tui.screens.commanding import Commander
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.main import MainScreen
-from llmgw_tui.screens.views import TITLES
+from llmgw_tui.screens.views import COMMANDS
 
 THEME = Theme(
     name="llmgw",
@@ -54,6 +59,7 @@ THEME = Theme(
 )
 
 DISCOVERED = 12
+THEMES = (THEME.name, "ansi-dark")
 
 
 class JumpProvider(Provider):
@@ -118,6 +124,13 @@ class LlmgwApp(App[None]):
         self.register_theme(THEME)
         self.theme = THEME.name if colors else "ansi-dark"
         self.main = MainScreen(cluster, clock, read_only=read_only)
+        self._commander = Commander(self.main, THEMES, {"theme": self._change_theme})
+
+    def _change_theme(self, words: Sequence[str]) -> None:
+        if not words[0]:
+            self.notify(f"{self.theme}; there are {', '.join(THEMES)}.", markup=False)
+        else:
+            self.theme = words[0]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours that no theme of Textual knows."""
@@ -251,23 +264,29 @@ class LlmgwApp(App[None]):
     # --- palette ------------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The console's own commands, then the theme and the end."""
-        main = self.main
-        if screen is main:
-            for place, title in enumerate(TITLES):
-                yield SystemCommand(
-                    f"View {title}", f"Show view {place + 1}", partial(main.action_view, place)
-                )
-            if not self._read_only:
-                yield SystemCommand("Launch", "Launch an engine", main.action_launch)
-                for act in Act:
-                    title = act.value.capitalize()
-                    yield SystemCommand(
-                        title, f"{title} the selected engine", partial(main.action_act, act.value)
-                    )
-            yield SystemCommand("Log", "Follow the selected engine's log", main.action_logs)
-            yield SystemCommand("Refresh", "Read all nodes again now", main.action_refresh)
-            yield SystemCommand("Help", "Show every key", main.action_help)
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save the screen as SVG", self.deliver_screenshot)
-        yield SystemCommand("Quit", "Leave the console; engines go on", self.action_quit)
+        """The same commands as after `:`, from the same table; those that need a word open the line."""
+        if screen is not self.main:
+            yield SystemCommand("quit", "leave the console; engines go on", self.action_quit)
+            return
+        for command in COMMANDS:
+            if not (command.changes and self._read_only):
+                message: Message = CommandWanted(f"{command.name} ")
+                if not command.needs_words:
+                    message = CommandGiven(command.name, ("",) * len(command.arguments))
+                run = partial(self.post_message, message)
+                yield SystemCommand(command.usage[1:], command.says, run)
+
+    @on(CommandWanted)
+    def _on_command_wanted(self, event: CommandWanted) -> None:
+        line = CommandLine(
+            COMMANDS, self._commander.vocabulary(), event.begin, read_only=self._read_only
+        )
+        self.push_screen(line, self._on_command_typed)
+
+    def _on_command_typed(self, call: Call | None) -> None:
+        if call is not None:
+            self._commander.run(call.command.name, call.words)
+
+    @on(CommandGiven)
+    def _on_command_given(self, event: CommandGiven) -> None:
+        self._commander.run(event.name, event.words)

@@ -24,6 +24,23 @@ class RefreshRequested(Message):
     """Read the nodes again now."""
 
 
+class CommandGiven(Message):
+    """A command of the table was chosen, with a word for each of its arguments; empty for one left out."""
+
+    def __init__(self, name: str, words: tuple[str, ...]) -> None:
+        super().__init__()
+        self.name = name
+        self.words = words
+
+
+class CommandWanted(Message):
+    """The operator pressed `:`; the line holds `begin` at first."""
+
+    def __init__(self, begin: str = "") -> None:
+        super().__init__()
+        self.begin = begin
+
+
 class PlanRequested(Message):
     """Plan this launch. The number comes back with the answer: only the latest counts."""
 

@@ -20,6 +20,11 @@ class Column(NamedTuple):
     right: bool = False
 
 
+def column_word(column: Column) -> str:
+    """The column as it is typed and kept: `held-by`. Only titles count, which may change their place."""
+    return column.title.casefold().replace(" ", "-")
+
+
 @dataclass(frozen=True)
 class Row:
     """One row. The key is its identity, whatever its place."""

@@ -1,6 +1,6 @@
-"""Every key, made from the bindings themselves."""
+"""Every key and command, made from the bindings and the table of commands themselves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -9,17 +9,21 @@ from textual.containers import Container
 from textual.dom import DOMNode
 from textual.screen import ModalScreen
 
+from llmgw_tui.present.commands import Command
 from llmgw_tui.present.detail import BLANK, heading
 from llmgw_tui.present.text import Line, Tone, line, span
 from llmgw_tui.widgets.toned import Pane
 
 KEY_CELLS = 16
+USAGE_CELLS = 24
 
 
 def help_groups(
-    display: Callable[[Binding], str], sources: Mapping[str, type[DOMNode]]
+    display: Callable[[Binding], str],
+    sources: Mapping[str, type[DOMNode]],
+    commands: Sequence[Command],
 ) -> tuple[Line, ...]:
-    """A heading and `keys  what` lines for each class's bindings; keys of one action share a line."""
+    """A heading and `keys  what` lines for each class's bindings; keys of one action share a line. Then the commands."""
     lines: list[Line] = []
     for title, source in sources.items():
         by_action: dict[str, tuple[str, list[str]]] = {}
@@ -34,6 +38,11 @@ def help_groups(
             for description, keys in by_action.values()
         ]
         lines.append(BLANK)
+    lines.append(heading("Commands, after a colon; a name may be shortened, tab completes"))
+    lines += [
+        line(span(f"  {each.usage:<{USAGE_CELLS}} ", Tone.ACCENT), each.says) for each in commands
+    ]
+    lines.append(BLANK)
     lines += [
         line(span("Glyphs", Tone.TITLE)),
         line("  ■ held by an engine   □ free   ▲ warning, held by others   ✖ fault   ? unknown"),
@@ -63,7 +72,7 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """One pane."""
         with Container(id="help") as box:
-            box.border_title = "Keys"
+            box.border_title = "Keys and commands"
             box.border_subtitle = "esc closes"
             yield Pane()
 

@@ -12,6 +12,7 @@ from textual.widgets import ContentSwitcher
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.messages import (
     ActRequested,
+    CommandWanted,
     LogArrived,
     LogInterrupted,
     RefreshRequested,
@@ -32,6 +33,7 @@ from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.pacing import DrawPacer
 from llmgw_tui.screens.views import (
     CLUSTER,
+    COMMANDS,
     ENGINES_ID,
     EVENTS_ID,
     FABRIC,
@@ -93,10 +95,10 @@ class MainScreen(Screen[None]):
         Binding("y", "copy", "Copy", tooltip="Copy the row, the detail, or the log lines seen"),
         Binding(
             "colon",
-            "app.command_palette",
+            "command",
             "Commands",
             key_display=":",
-            tooltip="Commands, nodes and engines by name",
+            tooltip="Type a command; ctrl+p lists them with nodes and engines",
         ),
     ]
     CSS = """
@@ -337,11 +339,12 @@ class MainScreen(Screen[None]):
         if place is not None:
             self.go_to(place.view, place.key)
 
-    def action_launch(self) -> None:
-        """Open the launch form, on the selected node."""
+    def action_launch(self, node: str = "") -> None:
+        """Open the launch form, on this node; else on the selected one."""
         key = self.selected_key
-        node = key[0] if key and self.current not in (LOG_ID, EVENTS_ID) else None
-        self.app.push_screen(LaunchScreen(self._snapshot, node))
+        if not node and key and self.current not in (LOG_ID, EVENTS_ID):
+            node = key[0]
+        self.app.push_screen(LaunchScreen(self._snapshot, node or None))
 
     def chosen_engines(self) -> tuple[engines.EngineView, ...]:
         """The engines that a key would act on now: the marked ones, else the selected one with all its ranks."""
@@ -383,6 +386,10 @@ class MainScreen(Screen[None]):
             self.app.copy_to_clipboard(text)
             self.notify("Copied. A terminal without OSC 52: shift-drag to select.", markup=False)
 
+    def action_command(self) -> None:
+        """Type a command."""
+        self.post_message(CommandWanted())
+
     def action_help(self) -> None:
         """Show every key."""
         groups = help_groups(
@@ -393,6 +400,7 @@ class MainScreen(Screen[None]):
                 "List and detail": MasterDetail,
                 "In the log": LogView,
             },
+            COMMANDS,
         )
         self.app.push_screen(HelpScreen(groups))
 

@@ -1,6 +1,7 @@
 """The numbered views and what each shows."""
 
 from llmgw_tui.present import engines, fabric, gpus, nodes, processes
+from llmgw_tui.present.commands import make_commands
 from llmgw_tui.present.events import COLUMNS as EVENT_COLUMNS
 from llmgw_tui.present.events import EventBook
 from llmgw_tui.widgets.master_detail import ShowDetail, ViewSpec
@@ -21,6 +22,7 @@ LOG_ID = "log"
 EVENTS_ID = "events"
 IDS = (CLUSTER.id, GPUS.id, FABRIC.id, ENGINES_ID, LOG_ID, PROCESSES.id, EVENTS_ID)
 TITLES = ("Cluster", "GPUs", "Fabric", "Engines", "Log", "Processes", "Events")
+COMMANDS = make_commands(IDS)
 
 
 def engines_spec(detail: ShowDetail) -> ViewSpec:

@@ -229,6 +229,23 @@ class MasterDetail(Container):
         elif self.table.rows:
             self.focus_list()
 
+    def set_filter(self, text: str) -> None:
+        """Show only rows with these words; all, without words."""
+        if not text:
+            self.action_clear()
+            return
+        if not self.has_class("-filter"):
+            self._came_from = self.table.cursor_key
+        self.add_class("-filter")
+        with self.prevent(Input.Changed):
+            self.filter_input.value = text
+        self.show(self._snapshot, self._now)
+
+    def set_order(self, place: int | None, *, reverse: bool) -> None:
+        """Sort by this column; None: in the order of the view."""
+        self._order, self._reversed = place, reverse
+        self._show_order()
+
     def action_order(self) -> None:
         """Sort by the next column; after the last, the order of the view again."""
         place = 0 if self._order is None else self._order + 1
