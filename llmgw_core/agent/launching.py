@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Mapping
+from typing import Mapping, Tuple
 
 from llmgw_core.agent.durable import sync_directory, write_durably
 from llmgw_core.agent.gang_link import is_gang
@@ -24,7 +25,7 @@ from llmgw_core.agent.records import (
 )
 from llmgw_core.agent.spawn import start_shim
 from llmgw_core.agent.times import rfc3339
-from llmgw_core.domain.launch import RankPlan
+from llmgw_core.domain.launch import KEY_BY_FILE, RankPlan
 from llmgw_core.domain.wire import dump_json
 from llmgw_core.errors import DiskFull, HomeUnwritable, LaunchError, LlmgwError
 
@@ -84,13 +85,18 @@ def refuse_bad_plan(rank: RankPlan, apart: Apart) -> None:
             "its id is no file name, or its command is empty",
             "make the plan again with llmgw plan",
         )
-    missing = [name for name in rank.env_from if name not in apart.secrets]
+    missing = [name for name in list_secrets(rank) if name not in apart.secrets]
     if missing:
         raise LaunchError(
             f"engine {rank.engine_id} was not started",
             f"no value came for {', '.join(missing)}",
             "set it in the environment llmgw is run from, or leave it out of env_from",
         )
+
+
+def list_secrets(rank: RankPlan) -> Tuple[str, ...]:
+    """The names under which values come with the launch, apart from its plan."""
+    return (*rank.env_from, rank.api_key) if rank.api_key else rank.env_from
 
 
 def prepare_directory(
@@ -107,9 +113,13 @@ def prepare_directory(
     argv_sha256 = hashlib.sha256("\0".join(rank.argv).encode("utf-8", "surrogateescape"))
     spec = SpecRecord(RECORD_VERSION, key, now, argv_sha256.hexdigest(), rank)
     write_record(directory.spec, spec)
-    wanted = {name: apart.secrets[name] for name in rank.env_from}
+    wanted = {name: apart.secrets[name] for name in list_secrets(rank)}
     if wanted:
         write_durably(str(directory.secrets), dump_json(wanted).encode("ascii"), 0o600)
+    if rank.api_key == KEY_BY_FILE:
+        # A JSON text is a YAML one.
+        text = f"api-key: {json.dumps(wanted[KEY_BY_FILE])}\n"
+        write_durably(str(directory.api_key), text.encode("ascii"), 0o600)
     if apart.gang_key:
         write_durably(str(directory.gang_key), apart.gang_key.encode("ascii"), 0o600)
     write_record(directory.intent, IntentRecord("run", key, now))

@@ -7,12 +7,14 @@ import os
 import signal
 from functools import cached_property
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from llmgw_core.agent.procfs import ProcessStat, read_all_stats, read_stat
 from llmgw_core.agent.records import ProcessId, RunRecord
+from llmgw_core.domain.engine import Diagnosis
 
 MARKER = "LLMGW_ENGINE"
+_NAMED = 8  # of processes, before the rest is a number
 Snapshot = Mapping[int, ProcessStat]
 
 
@@ -181,3 +183,14 @@ def _read_wait_channel(pid: int) -> Optional[str]:
     except (OSError, UnicodeDecodeError):
         return None
     return text if text and text != "0" else None
+
+
+def tell_orphans(name: str, members: Sequence[ProcessStat]) -> Diagnosis:
+    """What lives on of the engine of that name, whose first process is gone."""
+    names = ", ".join(describe(stat) for stat in members[:_NAMED])
+    more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+    return Diagnosis(
+        "orphans",
+        f"its first process is gone, and these live on: {names}{more}",
+        f"they hold its GPUs: llmgw stop {name}",
+    )

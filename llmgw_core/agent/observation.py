@@ -86,6 +86,13 @@ class Engine:
         return self.is_over or (is_alone and self.state is EngineState.READY)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its end is a matter of moments: it is being stopped, or has just lost its leader."""
+        lingers = self.state in (EngineState.STUCK, EngineState.ORPHANS)
+        began = self.state is EngineState.STOPPING or self.leader_gone_at is not None
+        return began and not lingers and not self.is_over
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing of it runs any more."""
         return self.state.is_over

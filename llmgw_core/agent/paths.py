@@ -60,6 +60,11 @@ class EngineDir:
         return self.root / "secrets.json"
 
     @property
+    def api_key(self) -> Path:
+        """The API key as an engine reads it that takes none by environment."""
+        return self.root / "api-key.yaml"
+
+    @property
     def gang_key(self) -> Path:
         """What the ranks of one launch know each other by."""
         return self.root / "gang.key"

@@ -105,6 +105,8 @@ def ask_engine(rank: RankPlan, api_key: Optional[str], before: Answer) -> Answer
 
 def find_api_key(rank: RankPlan, secrets: Dict[str, str]) -> Optional[str]:
     """The key the engine will ask for, from its secrets, its environment or its arguments; None: none is known."""
+    if rank.api_key:
+        return secrets.get(rank.api_key)
     for source in (secrets, rank.env):
         for name in ("VLLM_API_KEY", "SGLANG_API_KEY"):
             if source.get(name):
@@ -196,7 +198,7 @@ def _ask_health_and_models(rank: RankPlan, api_key: Optional[str]) -> Tuple[bool
     except OSError as error:
         return False, error.strerror or str(error)
     if status in _UNAUTHORIZED:
-        return True, "it asks for an API key: give VLLM_API_KEY by env_from"
+        return True, "it refuses the API key that llmgw knows of it"
     names = _parse_models(body) if status == _OK else ()
     if rank.served_model_name not in names:
         listed = ", ".join(names) or "nothing"

@@ -62,6 +62,7 @@ class AgentService:
                 StopParams, lambda p: supervisor.stop(p.key, p.engine, p.grace_seconds)
             ),
             "engine.forget": _Method(ForgetParams, self._forget),
+            "engine.key": _Method(EngineParams, lambda p: supervisor.read_api_key(p.engine)),
             "engine.plan": _Method(EngineParams, lambda p: supervisor.read_plan(p.engine)),
             "log.read": _Method(LogReadParams, self._read_log),
             "network.facts": _Method(NetworkFactsParams, self._read_network),

@@ -71,7 +71,7 @@ def build_environment(
     """The engine's environment: the node's, the plan's, the secrets, and the marker by which its processes are found."""
     env = {key: value for key, value in base.items() if key not in SHIM_VARIABLES}
     env.update(spec_env)
-    env.update(secrets)
+    env.update((name, value) for name, value in secrets.items() if not name.startswith("-"))
     env["LLMGW_ENGINE"] = engine_id
     # py-setproctitle, which vLLM uses, would overwrite the environment in memory and with it the marker.
     env["SPT_NOENV"] = "1"
@@ -226,11 +226,20 @@ def _become_engine(
         step = "limits and descriptors"
         _prepare_process(directory, told)
         step = f"exec {rank['argv'][0]}"
-        os.execvpe(rank["argv"][0], rank["argv"], env)  # noqa: S606 - no shell is the point
+        argv = [*rank["argv"], *_list_key_words(directory, rank)]
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except BaseException as error:  # noqa: BLE001 - the last place that can tell; the shim records it
         os.write(told, f"{step}: {error}".encode("utf-8", "replace"))
     finally:
         os._exit(EXEC_FAILED_CODE)
+
+
+def _list_key_words(directory: str, rank: dict[str, object]) -> list[str]:
+    """`--config FILE` for an engine that reads its API key from a file."""
+    flag = rank.get("api_key")
+    if not isinstance(flag, str) or not flag.startswith("-"):
+        return []
+    return [flag, os.path.join(directory, "api-key.yaml")]
 
 
 def _prepare_process(directory: str, told: int) -> None:

@@ -19,16 +19,16 @@ from llmgw_core.agent.launching import (
     remove_unstarted,
 )
 from llmgw_core.agent.logs import read_chunk
-from llmgw_core.agent.members import Census, describe, is_living
+from llmgw_core.agent.members import Census, describe, is_living, tell_orphans
 from llmgw_core.agent.observation import Engine
 from llmgw_core.agent.paths import InstancePaths, is_engine_id
 from llmgw_core.agent.preflight import Occupant, find_troubles, list_ports, to_finding
-from llmgw_core.agent.procfs import ProcessStat
+from llmgw_core.agent.readiness import find_api_key
 from llmgw_core.agent.records import IntentRecord, write_record
 from llmgw_core.agent.stopping import ORPHAN_GRACE_S, ListGpuPids, Stopper
 from llmgw_core.agent.times import boottime, rfc3339
 from llmgw_core.agent.upkeep import Upkeep
-from llmgw_core.domain.engine import Diagnosis, EngineState, EngineStatus, LogChunk
+from llmgw_core.domain.engine import ApiKey, Diagnosis, EngineState, EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
 from llmgw_core.domain.hardware import Unit
 from llmgw_core.domain.launch import RankPlan
@@ -166,6 +166,16 @@ class Supervisor:
                 )
             return found.spec.rank
 
+    def read_api_key(self, engine: str) -> ApiKey:
+        """What the engine of that id or name asks its callers for.
+
+        Raises:
+            EngineNotFound: there is none.
+        """
+        with self._lock:
+            found = self._find(engine)
+            return ApiKey(find_api_key(found.spec.rank, found.secrets) if found.spec else None)
+
     def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
         """A piece of the engine's log; secrets it was given come back as stars.
 
@@ -197,12 +207,7 @@ class Supervisor:
     def is_busy(self) -> bool:
         """Whether an engine is being stopped or has just lost its leader: ticks every 0.2 s then are well spent."""
         with self._lock:
-            return any(
-                not engine.is_over
-                and (engine.state is EngineState.STOPPING or engine.leader_gone_at is not None)
-                and engine.state not in (EngineState.STUCK, EngineState.ORPHANS)
-                for engine in self._engines.values()
-            )
+            return any(engine.is_ending for engine in self._engines.values())
 
     def is_steady(self) -> bool:
         """Whether nothing is under way."""
@@ -393,7 +398,7 @@ class Supervisor:
             if now - engine.leader_gone_at >= ORPHANS_AFTER_S:
                 engine.stop_asking()
                 engine.state = EngineState.ORPHANS
-                engine.diagnosis = _tell_orphans(engine, members)
+                engine.diagnosis = tell_orphans(engine.name, members)
             return
         engine.empty_scans += 1
         recorded = engine.ended is not None
@@ -431,13 +436,3 @@ class Supervisor:
             f"{engine.torn or 'it has not been started'}; its marker is carried by {names}",
             "stop those processes by hand, then llmgw forget it",
         )
-
-
-def _tell_orphans(engine: Engine, members: Tuple[ProcessStat, ...]) -> Diagnosis:
-    names = ", ".join(describe(stat) for stat in members[:8])
-    more = f" and {len(members) - 8} more" if len(members) > 8 else ""  # noqa: PLR2004 - as above
-    return Diagnosis(
-        "orphans",
-        f"its first process is gone, and these live on: {names}{more}",
-        f"they hold its GPUs: llmgw stop {engine.name}",
-    )

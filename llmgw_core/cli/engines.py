@@ -172,6 +172,27 @@ async def run_forget(args: argparse.Namespace) -> int:
     return 0
 
 
+async def run_key(args: argparse.Namespace) -> int:
+    """Print the API key that callers of an engine need, and nothing else, for `$(llmgw key NAME)`.
+
+    Raises:
+        UsageError: it asks for none.
+    """
+    async with open_fleet(args) as (fleet, snapshot):
+        ranks = find_ranks(snapshot, args.name, args.node)
+        node, engine = next((item for item in ranks if item[1].url), ranks[0])
+        key = await fleet.client(node).read_api_key(engine.id)
+    if key is None:
+        raise UsageError(
+            f"{engine.id} asks for no API key, as far as is known",
+            "it was launched without one",
+            "launch it anew to give it one",
+            node,
+        )
+    print_result(key)
+    return 0
+
+
 async def _await_end(
     fleet: Fleet, node: str, status: EngineStatus, grace_seconds: float | None
 ) -> EngineStatus:

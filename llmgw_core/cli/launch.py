@@ -15,7 +15,7 @@ from llmgw_core.cli.session import confirm, open_fleet
 from llmgw_core.domain.engine import EngineStatus
 from llmgw_core.domain.findings import Severity
 from llmgw_core.domain.inventory import FleetSnapshot
-from llmgw_core.domain.launch import LaunchPlan, LaunchRequest, RankPlan
+from llmgw_core.domain.launch import KEY_BY_FILE, LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.wire import dump_json, to_jsonable
 from llmgw_core.errors import PlanRefused, UsageError
 from llmgw_core.fleet.inventory_file import load_inventory
@@ -188,6 +188,7 @@ def read_request(args: argparse.Namespace) -> LaunchRequest:
             "load_deadline_seconds",
             "gpus",
             "verify",
+            "api_key",
         )
     }
     # Empty lists are "not given": a spec's own stay.
@@ -213,6 +214,14 @@ def _render_env(rank: RankPlan, reasons: Mapping[str, str]) -> Iterator[str]:
             yield f"      {reasons[name]}"
 
 
+def _render_key(rank: RankPlan) -> Iterator[str]:
+    """How it is given its API key, which is made at the launch."""
+    if rank.api_key == KEY_BY_FILE:
+        yield f"API key: a new one, by {KEY_BY_FILE} and a file for its user alone; llmgw key {rank.name}"
+    elif rank.api_key is not None:
+        yield f"  {rank.api_key}=(a new one, not shown; llmgw key {rank.name})"
+
+
 def render_plan(plan: LaunchPlan, *, explain: bool = False) -> str:
     """The plan for a person: findings, then the exact argv and env of each rank; why each variable, if asked for."""
     lines = [render_finding(finding) for finding in plan.findings]
@@ -226,6 +235,7 @@ def render_plan(plan: LaunchPlan, *, explain: bool = False) -> str:
             "env:",
             *_render_env(rank, plan.reasons.get(rank.node, {}) if explain else {}),
             *(f"  {name}=(from your environment, not shown)" for name in rank.env_from),
+            *_render_key(rank),
         ]
     if plan.ranks:
         lines += [

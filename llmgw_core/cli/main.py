@@ -117,6 +117,7 @@ def _find_verb(name: str) -> Verb:
         "status": engines.run_status,
         "stop": engines.run_stop,
         "forget": engines.run_forget,
+        "key": engines.run_key,
         "logs": logs.run_logs,
         "diagnose": diagnose.run_diagnose,
         "queue": queue.run_queue,

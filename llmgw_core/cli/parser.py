@@ -191,6 +191,13 @@ def _add_lists(verb: argparse.ArgumentParser) -> None:
         help="experts of a layer on different GPUs",
     )
     verb.add_argument(
+        "--no-api-key",
+        dest="api_key",
+        action="store_false",
+        default=None,
+        help="whoever reaches the engine may use it",
+    )
+    verb.add_argument(
         "--no-verify",
         dest="verify",
         action="store_false",
@@ -263,7 +270,8 @@ def _add_engine_verbs(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
     stop.add_argument("--json", action="store_true", help="the engine's status as JSON")
     forget = verbs.add_parser("forget", parents=[common], help="drop an ended engine and its log")
-    for verb in (logs, stop, forget):
+    key = verbs.add_parser("key", parents=[common], help="the API key that an engine asks for")
+    for verb in (logs, stop, forget, key):
         verb.add_argument("name", help="name or id of the engine")
         verb.add_argument("--node", help="where, when several nodes have one of that name")
 

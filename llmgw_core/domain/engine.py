@@ -1,6 +1,6 @@
 """An engine that runs, loads, or has ended: what is known of one rank on one node."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional, Tuple
 
@@ -91,6 +91,15 @@ class EngineStatus:
     progress: Optional[float] = None  # of the phase, 0 to 1
     exit: Optional[EngineExit] = None
     diagnosis: Optional[Diagnosis] = None
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """What an engine asks its callers for. Never printed unasked, never logged."""
+
+    __pydantic_config__ = STRICT
+
+    api_key: Optional[str] = field(default=None, repr=False)  # None: nothing, as far as is known
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from llmgw_core.domain.model import MemorySplit
 from llmgw_core.domain.strict import STRICT
 
 PLAN_SCHEMA = "llmgw.plan/1"
+# The ways in which an engine is given its API key, as RankPlan.api_key names them.
+KEY_BY_VARIABLE = "VLLM_API_KEY"
+KEY_BY_FILE = "--config"  # of SGLang: `api-key: …` in YAML
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class LaunchRequest:
     env_from: Tuple[
         str, ...
     ] = ()  # names taken from the operator's environment at launch; secrets go here
+    api_key: bool = True  # the launch gets one of its own, unless env_from brings VLLM_API_KEY
     workdir: Optional[str] = None  # None: the engine's own directory under the agent's state
     verify: bool = True  # ask for one token before calling it ready
     grace_seconds: float = 30.0  # between SIGTERM and SIGKILL
@@ -104,6 +108,8 @@ class RankPlan:
     load_deadline_seconds: float = 3600.0
     ports: Tuple[int, ...] = ()  # more TCP ports that this rank listens on
     gang: Optional[Gang] = None  # None: the only rank
+    # The variable, or the flag of a file, by which the engine gets the launch's own API key; None: no such key.
+    api_key: Optional[str] = None
 
     @property
     def units(self) -> Tuple[Unit, ...]:

@@ -9,7 +9,7 @@ import llmgw_core
 from llmgw_core.agent.frames import FrameDecoder, encode_frame
 from llmgw_core.agent.protocol import DELTAS_SINCE, PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from llmgw_core.agent.rpc import make_request
-from llmgw_core.domain.engine import EngineStatus, LogChunk
+from llmgw_core.domain.engine import ApiKey, EngineStatus, LogChunk
 from llmgw_core.domain.findings import Finding
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import RankPlan
@@ -143,6 +143,15 @@ class AgentClient:
             ProtocolError: the agent is too old to tell.
         """
         return await self._ask(RankPlan, "engine.plan", {"engine": engine})
+
+    async def read_api_key(self, engine: str) -> str | None:
+        """Return what that engine asks its callers for; None: nothing, as far as is known.
+
+        Raises:
+            EngineNotFound: there is none.
+            ProtocolError: the agent is too old to tell.
+        """
+        return (await self._ask(ApiKey, "engine.key", {"engine": engine})).api_key
 
     async def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
         """Return log bytes from that offset on; a negative one counts from the end."""

@@ -35,6 +35,7 @@ MAX_PORT_TRIES = 16
 RETRY_S = 30.0  # for a node that goes away between the question and its answer
 RETRY_PAUSE_S = 0.5
 GANG_KEY_BYTES = 32
+API_KEY_BYTES = 24
 
 
 async def plan_launch(fleet: Fleet, request: LaunchRequest, launch_id: str) -> LaunchPlan:
@@ -76,12 +77,13 @@ def _port_of(finding: Finding, made: LaunchPlan) -> int | None:
 
 
 async def launch_plan(
-    fleet: Fleet, plan_: LaunchPlan, environ: Mapping[str, str]
+    fleet: Fleet, plan_: LaunchPlan, environ: Mapping[str, str], api_key: str | None = None
 ) -> tuple[EngineStatus, ...]:
     """Start every rank of the plan, all at once; all or none. The same plan again gives the same engines.
 
     Args:
         environ: the operator's environment, where the plan's secrets come from.
+        api_key: of the engine, where its plan gives it one; None: a new one is made.
 
     Raises:
         PlanRefused: a finding stops it, or it has no rank.
@@ -91,10 +93,13 @@ async def launch_plan(
     if not is_launchable(plan_):
         raise refuse(plan_)
     given = take_secrets(plan_.request.env_from, environ)
+    key = api_key or secrets.token_urlsafe(API_KEY_BYTES)
     gang_key = secrets.token_hex(GANG_KEY_BYTES) if len(plan_.ranks) > 1 else ""
     starts = [
         asyncio.ensure_future(
-            _start_rank(fleet, f"{plan_.launch_id}-{rank.rank}", rank, given, gang_key)
+            _start_rank(
+                fleet, f"{plan_.launch_id}-{rank.rank}", rank, _add_key(given, rank, key), gang_key
+            )
         )
         for rank in plan_.ranks
     ]
@@ -117,6 +122,11 @@ async def launch_plan(
             await _withdraw(fleet, doubtful, plan_.launch_id)
         raise next((item for item in failures if isinstance(item, LaunchError)), failures[0])
     return tuple(outcome for outcome in outcomes if isinstance(outcome, EngineStatus))
+
+
+def _add_key(given: Mapping[str, str], rank: RankPlan, key: str) -> Mapping[str, str]:
+    """What goes with that rank: the API key to the one that serves, and to no other."""
+    return {**given, rank.api_key: key} if rank.api_key else given
 
 
 async def _start_rank(

@@ -21,7 +21,7 @@ async def restart_engine(
     launch_id: str,
     environ: Mapping[str, str],
 ) -> tuple[EngineStatus, ...]:
-    """Stop every rank of an engine, wait until nothing of it is left, and launch the same again.
+    """Stop every rank of an engine, wait until nothing of it is left, and launch the same again, with its API key.
 
     Args:
         ranks: (node, engine id) of each rank.
@@ -34,6 +34,11 @@ async def restart_engine(
         LaunchError, NodeError: a node refused; what had started was told to stop.
     """
     plans = await asyncio.gather(*(fleet.client(node).read_plan(name) for node, name in ranks))
+    keys = [
+        await fleet.client(node).read_api_key(name)
+        for (node, name), plan in zip(ranks, plans, strict=True)
+        if plan.api_key is not None
+    ]
     take_secrets(sorted({name for plan in plans for name in plan.env_from}), environ)
     await asyncio.gather(
         *(
@@ -41,7 +46,9 @@ async def restart_engine(
             for (node, name), plan in zip(ranks, plans, strict=True)
         )
     )
-    return await launch_plan(fleet, plan_again(list(plans), ranks, launch_id), environ)
+    # Its callers have the key already.
+    key = next((key for key in keys if key), None)
+    return await launch_plan(fleet, plan_again(list(plans), ranks, launch_id), environ, key)
 
 
 def plan_again(

@@ -9,6 +9,7 @@ from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import PLAN_SCHEMA, LaunchPlan, LaunchRequest, RankPlan
 from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.domain.secret_names import hide_secret_args, hide_secret_env
+from llmgw_core.planning.api_keys import give_api_keys
 from llmgw_core.planning.engines.flag_rules import check_commands
 from llmgw_core.planning.gang_placement import GangPlacement, choose_count, place_gang
 from llmgw_core.planning.gang_rules import check_fenced, check_gang
@@ -68,6 +69,8 @@ def plan(
     elif places:
         made = build_single(made, places[0], venvs)
     versions = _list_versions(request, made.ranks, facts)
+    made, unkeyed = give_api_keys(request, made, versions)
+    findings += unkeyed
     owned = ADAPTERS[request.engine].OWNED_FLAGS
     findings += check_engine(request.engine, made.ranks, versions)
     findings += check_commands(request.engine, made.ranks, versions, owned)

@@ -13,9 +13,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", "*", ""})  # noqa: S104 - what is warned of
 _SECRET_ADVICE = {
-    EngineKind.VLLM: "vLLM reads VLLM_API_KEY and HF_TOKEN: name them in env_from",
-    EngineKind.SGLANG: "name HF_TOKEN in env_from; SGLang takes an API key on its command line alone: bind"
-    " 127.0.0.1 and let a gateway ask for the key",
+    EngineKind.VLLM: "each launch gets an API key of its own (llmgw key NAME); name HF_TOKEN and the like in env_from",
+    EngineKind.SGLANG: "each launch gets an API key of its own, by a file (llmgw key NAME); name HF_TOKEN and the"
+    " like in env_from",
 }
 # What the agent or the planner decides; an operator's value would be lost in silence.
 _OWN_ENV = frozenset(
@@ -225,7 +225,7 @@ def check_bind_address(request: LaunchRequest) -> Iterator[Finding]:
             Severity.WARNING,
             "host",
             f"{request.host or 'an empty address'} opens the engine to every network of the node",
-            "bind 127.0.0.1 or the node's cluster address, or set VLLM_API_KEY by env_from",
+            "bind 127.0.0.1 or the node's cluster address; keep the API key (llmgw key NAME)",
         )
 
 

@@ -3,7 +3,7 @@
 import shlex
 from typing import List
 
-from llmgw_core.domain.launch import LaunchPlan, RankPlan
+from llmgw_core.domain.launch import KEY_BY_FILE, KEY_BY_VARIABLE, LaunchPlan, RankPlan
 
 
 def render_script(plan: LaunchPlan) -> str:
@@ -20,10 +20,17 @@ def _render_rank(rank: RankPlan, *, is_only: bool) -> List[str]:
     if not is_only:
         lines.append("(")
     lines += [f': "${{{name}:?set it first}}"; export {name}' for name in rank.env_from]
+    if rank.api_key == KEY_BY_VARIABLE:
+        lines.append(f': "${{{rank.api_key}:?set it to the key that callers must have}}"')
+        lines.append(f"export {rank.api_key}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(rank.env.items())]
     if rank.cwd is not None:
         lines.append(f"cd {shlex.quote(rank.cwd)} || exit 1")
-    lines.append("exec " + " ".join(shlex.quote(word) for word in rank.argv))
+    words = [shlex.quote(word) for word in rank.argv]
+    if rank.api_key == KEY_BY_FILE:
+        lines.append(': "${API_KEY_FILE:?set it to a file of mode 0600 that says  api-key: …}"')
+        words += [KEY_BY_FILE, '"$API_KEY_FILE"']
+    lines.append("exec " + " ".join(words))
     if not is_only:
         lines.append(")")
     return lines

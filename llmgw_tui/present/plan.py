@@ -76,9 +76,17 @@ def rank_lines(rank: RankPlan) -> list[Line]:
         line(f"  {name}=", span("(yours, at launch; never shown)", Tone.DIM))
         for name in sorted(rank.env_from)
     ]
-    if not rank.env and not rank.env_from:
+    if rank.api_key is not None:
+        lines.append(
+            line(f"  {_tell_key(rank.api_key)}", span(f"(new; llmgw key {rank.name})", Tone.DIM))
+        )
+    if not rank.env and not rank.env_from and not rank.api_key:
         lines.append(line(span("  nothing is added", Tone.DIM)))
     return [*lines, heading("Command"), *argv_lines(rank.argv), BLANK]
+
+
+def _tell_key(way: str) -> str:
+    return "API key, by a file " if way.startswith("-") else f"{way}="
 
 
 def _readiness(rank: RankPlan) -> str:

@@ -18,7 +18,8 @@ from llmgw_core.fleet.bundle import (
 )
 
 PACKAGE = Path(llmgw_core.__file__).parent
-MAX_BYTES = 96 * 1000
+# Over SSH on the slowest line in use (2 MB/s) a twentieth of a second, once per node and version.
+MAX_BYTES = 112 * 1000
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()
     for part in ("errors.py", "domain/**/*.py", "agent/**/*.py")

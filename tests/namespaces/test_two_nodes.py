@@ -115,7 +115,7 @@ def live_through_losses(nodes: TwoNodes, words: tuple[str, ...], deadline_s: flo
 
     for lose in (sshd.drop_connections, remains.kill_daemon, remains.kill_shim):
         lose()
-        assert ask_chat(engine["url"], "chat")
+        assert ask_chat(operator, engine["url"], "chat")
         now = operator.await_engine("chat", 30, ready=True)[-1]
         assert now["pid"] == engine["pid"]
 
@@ -163,7 +163,7 @@ def live_and_die_as_one(
     operator.run(*GANG_WORDS, "--tp", "2", "--host", address, *words, deadline_s=deadline_s)
     whole = find_whole(operator)
     assert (whole["state"], whole["ready"], whole["nodes"]) == ("ready", True, ["gpu1", "gpu2"])
-    assert ask_chat(whole["url"], "pair")
+    assert ask_chat(operator, whole["url"], "pair")
 
     outlive_cut(nodes, cut_s)
 
@@ -199,7 +199,7 @@ def outlive_cut(nodes: TwoNodes, cut_s: float) -> None:
         nodes.spaces.set_link(1, "up")
     wait_until(lambda: find_whole(operator)["ready"], "the whole is ready again", 60.0)
     assert [rank["pid"] for rank in find_ranks(operator)] == before
-    assert ask_chat(find_whole(operator)["url"], "pair")
+    assert ask_chat(operator, find_whole(operator)["url"], "pair")
 
 
 def misses_the_other(operator: Operator, pid: int) -> bool:

@@ -75,7 +75,7 @@ def do_main_job(sshd: Sshd, job: Job) -> None:
     seen = operator.await_engine("chat", job.ready_deadline_s, ready=True)
     engine = seen[-1]
     assert job.phases & {step["phase"] for step in seen[:-1]}, [step["phase"] for step in seen]
-    assert ask_chat(engine["url"], "chat")
+    assert ask_chat(operator, engine["url"], "chat")
 
     remains = Remains(sshd.root / "state", engine["id"])
     sshd.drop_connections()
@@ -85,7 +85,7 @@ def do_main_job(sshd: Sshd, job: Job) -> None:
     assert adopted["pid"] == engine["pid"]
 
     remains.kill_shim()
-    assert ask_chat(engine["url"], "chat")
+    assert ask_chat(operator, engine["url"], "chat")
     after = operator.await_engine("chat", 30, ready=True)[-1]
     assert after["pid"] == engine["pid"]
     assert "Application startup complete." in operator.run("logs", "chat", "-n", "all").stdout

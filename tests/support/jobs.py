@@ -190,8 +190,13 @@ def read_environ(pid: int) -> tuple[bytes, ...]:
         return ()
 
 
-def ask_chat(url: str, model: str, timeout_s: float = 60.0) -> int:
-    """How many tokens one chat completion gave; their text may be empty, for the tiny model is random."""
+def ask_chat(operator: Operator, url: str, model: str, timeout_s: float = 60.0) -> int:
+    """How many tokens one chat completion gave; their text may be empty, for the tiny model is random.
+
+    Args:
+        model: also the engine's name, by which its API key is asked for.
+    """
+    key = operator.run("key", model).stdout.strip()
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Say something."}],
@@ -200,7 +205,7 @@ def ask_chat(url: str, model: str, timeout_s: float = 60.0) -> int:
     request = urllib.request.Request(
         f"{url}/v1/chat/completions",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
     )
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return int(json.load(answer)["usage"]["completion_tokens"])

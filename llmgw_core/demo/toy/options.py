@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 DEFAULT_LOAD_S = 8.0
 SLOW_FACTOR = 6.0
@@ -201,7 +201,10 @@ def _build(  # noqa: PLR0917 - the parts of one command line
         is_headless="--headless" in flags or (kind == "sglang" and node_rank > 0),
         memory_fraction=float(values.get("memory_fraction", "0.92")),
         max_len=_whole(kind, values, "max_len", 8192),
-        api_key=values.get("api_key") or env.get("VLLM_API_KEY") or None,
+        api_key=values.get("api_key")
+        or _read_config(values.get("--config"))
+        or env.get("VLLM_API_KEY")
+        or None,
         quiet_paths=tuple(path for path in values.get("quiet", "").split(",") if path),
         has_metrics=kind == "vllm" or "--enable-metrics" in flags,
         load_s=load_s * (SLOW_FACTOR if failure == "slow" else 1.0),
@@ -216,6 +219,17 @@ def find_failure(model: str, env: Mapping[str, str]) -> str | None:
         return wanted if wanted in FAILURES else None
     name = PurePosixPath(model).name
     return next((failure for failure in FAILURES if name.endswith(f"-{failure}")), None)
+
+
+def _read_config(path: str | None) -> str | None:
+    """The API key of SGLang's `--config FILE`; its other keys are nothing to a toy."""
+    if path is None:
+        return None
+    for text in Path(path).read_text("utf-8").splitlines():
+        key, _, value = text.partition(":")
+        if key.strip() == "api-key":
+            return value.strip().strip('"')
+    return None
 
 
 def _whole(kind: str, values: Mapping[str, str], name: str, default: int) -> int:
