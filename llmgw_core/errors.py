@@ -10,6 +10,7 @@
     │   │   ├── NameUnresolved    dns
     │   │   ├── ConnectRefused    refused
     │   │   ├── ConnectTimeout    timeout
+    │   │   ├── LoginCut          login-cut               before login; another try may do
     │   │   ├── ConnectionDropped dropped                 it was there, and went
     │   │   ├── HostKeyUnknown    host-key-unknown
     │   │   ├── HostKeyChanged    host-key-changed
@@ -155,6 +156,12 @@ class ConnectTimeout(Unreachable):
     """No answer in time."""
 
     code = "timeout"
+
+
+class LoginCut(Unreachable):
+    """Cut before login, as a full sshd (MaxStartups) does at random: another try may do."""
+
+    code = "login-cut"
 
 
 class ConnectionDropped(Unreachable):

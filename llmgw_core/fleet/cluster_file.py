@@ -85,7 +85,7 @@ class _Reach(BaseModel):
     identity_file: Word | None = None
     jump: Word | None = None
     env: Environment = {}
-    transport: Literal["ssh", "local"] | None = None
+    transport: Literal["ssh", "openssh", "local"] | None = None
 
 
 class _Nodes(_Reach):
@@ -232,6 +232,7 @@ def _to_target(entry: _Reach, defaults: _Reach, name: str, address: str | None) 
         interface=entry.interface or defaults.interface,
         identity_file=entry.identity_file or defaults.identity_file,
         jump=entry.jump or defaults.jump,
+        transport=entry.transport or defaults.transport,
         env={**defaults.env, **entry.env},
     )
 

@@ -36,6 +36,7 @@ class Target:
     interface: str | None = None  # the network interface of that address
     identity_file: str | None = None
     jump: str | None = None  # as ssh -J takes it: user@host:port,…
+    transport: str | None = None  # "openssh": by the system's ssh
     env: Mapping[str, str] = field(default_factory=dict)  # for the agent; no place for secrets
 
 

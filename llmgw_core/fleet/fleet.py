@@ -28,9 +28,13 @@ _SSH_MODULE = "llmgw_core.fleet.ssh"
 
 
 def default_transport(target: Target) -> Transport:
-    """Return the way to a target: SSH, or none for a target without an address."""
+    """Return the way to a target: SSH, the system's `ssh`, or none for a target without an address."""
     if target.address is None:
         return LocalTransport(target.env)
+    if target.transport == "openssh":
+        from llmgw_core.fleet.openssh import OpenSshTransport
+
+        return OpenSshTransport(target)
     # asyncssh takes 0.2 s to import, which a fleet of this machine alone shall not pay.
     from llmgw_core.fleet.ssh import SshTransport
 
@@ -172,7 +176,9 @@ class Fleet:
 
     async def _load(self) -> Bundle:
         """The agent's archive. It and asyncssh take a while; a screen that is drawn meanwhile must not stand still."""
-        if self._connect is default_transport and any(target.address for target in self.targets):
+        if self._connect is default_transport and any(
+            target.address and target.transport != "openssh" for target in self.targets
+        ):
             await asyncio.to_thread(importlib.import_module, _SSH_MODULE)
         return await asyncio.to_thread(build_bundle)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import asyncssh
 
 from llmgw_core.fleet.ssh_config import DEFAULT_PORT
+from llmgw_core.fleet.ssh_messages import entry_name
 
 
 class KeyVerdict(Enum):
@@ -54,11 +55,6 @@ class KnownHosts:
 def read_known_hosts(paths: Sequence[str]) -> KnownHosts:
     """Return the content of the files that are there; blocking, cached until one of them changes."""
     return _read_stamped(tuple((path, _stamp(path)) for path in paths))
-
-
-def entry_name(host: str, port: int) -> str:
-    """Return the name of a node in a known_hosts file: `host`, or `[host]:2222` off the usual port."""
-    return host if port == DEFAULT_PORT else f"[{host}]:{port}"
 
 
 def _port(port: int) -> int | None:

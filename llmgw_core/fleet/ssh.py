@@ -2,17 +2,19 @@
 
 import asyncio
 import os
-import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import asyncssh
 
-from llmgw_core.errors import ConnectTimeout, LlmgwError
+from llmgw_core.errors import LlmgwError
 from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.ssh_config import Destination
 from llmgw_core.fleet.ssh_dial import JumpHosts, SshConnection, open_connection
 from llmgw_core.fleet.ssh_errors import explain_session_error
+from llmgw_core.fleet.ssh_messages import Route, Trouble, tell
+from llmgw_core.fleet.transport import shell_command
 
 SESSION_TIMEOUT_S = 30.0
 _STDERR_TAIL_BYTES = 8192
@@ -55,22 +57,19 @@ class SshTransport:
             self._connection = await open_connection(
                 self._target.name, self._to, self._environ, self._jumps or _shared_jump_hosts()
             )
-        place = self._connection.place
+        route = self._connection.route
         try:
             async with asyncio.timeout(SESSION_TIMEOUT_S):
                 process = await self._connection.ssh.create_process(
                     shell_command(self._target.env), encoding=None, request_pty=False
                 )
         except TimeoutError as error:
-            raise ConnectTimeout(
-                f"{place} has logged us in and opens no session in {SESSION_TIMEOUT_S:.0f} s",
-                "its sshd answers, and something on the way to a shell does not (PAM, a home on a dead NFS server)",
-                f"try: ssh {self._to.host} true",
-                self._target.name,
+            raise tell(
+                Trouble.NO_SESSION_IN_TIME, replace(route, timeout_s=SESSION_TIMEOUT_S)
             ) from error
         except (asyncssh.Error, OSError) as error:
-            raise explain_session_error(error, self._target.name, place) from error
-        return SshChannel(process, self._target.name, place)
+            raise explain_session_error(error, route) from error
+        return SshChannel(process, route)
 
     async def close(self) -> None:
         """Close the connection within some seconds, whatever the node does."""
@@ -82,10 +81,9 @@ class SshTransport:
 class SshChannel:
     """Bytes to and from one remote shell."""
 
-    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", node: str, place: str) -> None:
+    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", route: Route) -> None:
         self._process = process
-        self._node = node
-        self._place = place
+        self._route = route
         self._tail = b""
         # stderr has to be read: a full window would stop the whole channel.
         self._draining = asyncio.create_task(self._drain_stderr())
@@ -125,7 +123,7 @@ class SshChannel:
         await asyncio.gather(self._draining, return_exceptions=True)
 
     def _explain(self, error: Exception) -> LlmgwError:
-        return explain_session_error(error, self._node, self._place)
+        return explain_session_error(error, self._route)
 
     async def _drain_stderr(self) -> None:
         try:
@@ -133,16 +131,6 @@ class SshChannel:
                 self._tail = (self._tail + chunk)[-_STDERR_TAIL_BYTES:]
         except (asyncssh.Error, OSError):
             return  # the reader of stdout tells it
-
-
-def shell_command(env: Mapping[str, str]) -> str:
-    """Return the command to run on the node: a POSIX shell, whatever the login shell is, with `env` set.
-
-    By env(1) and not as `A=b sh`, which csh and fish do not understand.
-    """
-    if not env:
-        return "sh -s"
-    return f"env {' '.join(shlex.quote(f'{name}={value}') for name, value in env.items())} sh -s"
 
 
 def _shared_jump_hosts() -> JumpHosts:

@@ -52,6 +52,8 @@ class SshSettings:
     known_hosts_files: tuple[str, ...] = ()
     strict: str = "ask"  # StrictHostKeyChecking as configured; told in errors, never followed
     connect_timeout_s: float | None = None
+    control_path: str | None = None  # of a connection of the operator's that others may share
+    only_openssh: tuple[str, ...] = ()  # what it asks for and asyncssh cannot do
 
 
 async def resolve_settings(to: Destination, environ: Mapping[str, str]) -> SshSettings:
@@ -93,13 +95,12 @@ def parse_ssh_g(text: str, to: Destination, environ: Mapping[str, str]) -> SshSe
     ]
     command = one("proxycommand")
     timeout = one("connecttimeout")
+    identities = tuple(expand(name) for name in said.get("identityfile", []) if name != "none")
     return SshSettings(
         host=host,
         port=port,
         user=user,
-        identity_files=tuple(
-            expand(name) for name in said.get("identityfile", []) if name != "none"
-        ),
+        identity_files=identities,
         certificate_files=tuple(expand(name) for name in said.get("certificatefile", [])),
         identities_only=one("identitiesonly") == "yes",
         agent=_agent(said.get("identityagent", ["SSH_AUTH_SOCK"])[0], expand, environ),
@@ -109,7 +110,38 @@ def parse_ssh_g(text: str, to: Destination, environ: Mapping[str, str]) -> SshSe
         known_hosts_files=tuple(expand(name) for name in files if name != "none"),
         strict=one("stricthostkeychecking") or "ask",
         connect_timeout_s=float(timeout) if timeout and timeout.isdecimal() else None,
+        control_path=one("controlpath"),
+        only_openssh=_list_only_openssh(said, identities, environ),
     )
+
+
+def _list_only_openssh(
+    said: Mapping[str, list[str]], identities: tuple[str, ...], environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Ways to log in that the configuration asks for, and that asyncssh alone does not know."""
+
+    def has(key: str, *none: str) -> bool:
+        return said.get(key, ["none"])[0].lower() not in {"none", "", *none}
+
+    # Debian asks for GSSAPI on every machine; where Kerberos was never set up that means nothing.
+    has_kerberos = Path(environ.get("KRB5_CONFIG") or "/etc/krb5.conf").is_file()
+    found = {
+        "PKCS#11 (PKCS11Provider)": has("pkcs11provider"),
+        "a FIDO key": any(_is_fido(Path(name)) for name in identities),
+        "GSSAPI (Kerberos)": has("gssapiauthentication", "no") and has_kerberos,
+        "a shared connection (ControlPath)": has("controlpath"),
+    }
+    return tuple(name for name, is_asked in found.items() if is_asked)
+
+
+def _is_fido(path: Path) -> bool:
+    """Whether a key lives in a security key: its public half says so."""
+    for public in (path.with_name(f"{path.name}.pub"), path):
+        try:
+            return public.read_text("utf-8").startswith("sk-")
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def parse_jump(jump: str) -> tuple[Destination, ...]:

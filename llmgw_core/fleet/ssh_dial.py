@@ -6,26 +6,26 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncssh
 
-from llmgw_core.errors import ConfigError, ConnectTimeout, LlmgwError
+from llmgw_core.errors import LlmgwError
 from llmgw_core.fleet.known_hosts import read_known_hosts
-from llmgw_core.fleet.ssh_config import Destination, parse_jump, resolve_settings
+from llmgw_core.fleet.ssh_config import Destination, resolve_settings
 from llmgw_core.fleet.ssh_errors import Attempt, explain_connect_error
+from llmgw_core.fleet.ssh_hops import Hops, SharedHops, find_hops, spell_hops
 from llmgw_core.fleet.ssh_keys import load_keys
+from llmgw_core.fleet.ssh_messages import Route
 
 CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
-KEEPALIVE_S = 5.0
-KEEPALIVE_COUNT = 3
-JUMP_TIMEOUT_S = 30.0
+KEEPALIVE_S = 4.0
+KEEPALIVE_COUNT = 2  # asked so often after one interval of silence: gone after DEAD_AFTER_S
 _PROXY_TAIL_BYTES = 2048
-Hops = tuple[Destination, ...]
 # asyncssh prefers chacha20, which costs half the throughput.
 _CIPHERS = ("aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com")
 _MORE_CIPHERS = ("aes256-ctr", "aes192-ctr", "aes128-ctr")
@@ -40,8 +40,12 @@ class SshConnection:
     """An open connection, and what ends with it: its lease of a jump host, or its proxy."""
 
     ssh: asyncssh.SSHClientConnection
-    place: str  # as dialled, for messages
+    route: Route  # as dialled, for messages
     _ending: AsyncExitStack
+
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return bool(self.ssh.is_closed())
 
     async def close(self) -> None:
         """Close within some seconds, whatever the other side does."""
@@ -69,7 +73,7 @@ async def open_connection(
             attempt.proxy_said = await proxy.read_last_words() if proxy else ""
             raise explain_connect_error(error, attempt) from error
         ending.push_async_callback(_close_bounded, ssh)
-        return SshConnection(ssh, attempt.place, ending.pop_all())
+        return SshConnection(ssh, attempt.route, ending.pop_all())
 
 
 async def _log_in(
@@ -109,15 +113,8 @@ async def _open_route(
 ) -> tuple[dict[str, Any], "_Proxy | None"]:  # Any: keyword arguments of asyncssh.connect
     settings = attempt.settings
     if settings.jump:
-        hops = parse_jump(settings.jump)
-        attempt.via = hops[-1].host
-        if hops[-1] in behind:
-            raise ConfigError(
-                f"the jump hosts on the way to {attempt.written} form a loop",
-                f"{hops[-1].host} is to be reached through itself",
-                "correct the ProxyJump lines of the ssh configuration",
-                attempt.node,
-            )
+        hops = find_hops(settings.jump, behind, attempt.written, attempt.node)
+        attempt.via = f"jump host {hops[-1].host}"
         lease = jumps.lease(attempt.node, hops, environ, behind)
         return {"tunnel": (await ending.enter_async_context(lease)).ssh}, None
     if settings.proxy_command:
@@ -188,88 +185,13 @@ class _Client(asyncssh.SSHClient):
         self._attempt.methods.add("keyboard-interactive")
 
 
-class JumpHosts:
-    """Connections to jump hosts, one for all the nodes behind it.
+class JumpHosts(SharedHops[SshConnection]):
+    """Connections of asyncssh's to jump hosts."""
 
-    One login per node would run into the jump host's MaxStartups, which drops logins at random.
-    """
-
-    def __init__(self) -> None:
-        self._tunnels: dict[Hops, _Tunnel] = {}
-
-    @asynccontextmanager
-    async def lease(
-        self, node: str, hops: Hops, environ: Mapping[str, str], behind: Hops
-    ) -> AsyncIterator[SshConnection]:
-        """The connection to the last of `hops`; closed when the last node has given it back.
-
-        Raises:
-            LlmgwError: what is wrong with the jump host, under the name of the node.
-        """
-        tunnel = self._tunnels.setdefault(hops, _Tunnel())
-        tunnel.users += 1
-        try:
-            yield await self._reach(tunnel, node, hops, environ, behind)
-        finally:
-            tunnel.users -= 1
-            if tunnel.users == 0:
-                self._tunnels.pop(hops, None)
-                await tunnel.close()
-
-    async def _reach(
-        self,
-        tunnel: "_Tunnel",
-        node: str,
-        hops: Hops,
-        environ: Mapping[str, str],
-        behind: Hops,
-    ) -> SshConnection:
-        if tunnel.is_lost():
-            tunnel.dialling = asyncio.create_task(self._open(hops, environ, behind))
-        assert tunnel.dialling is not None  # noqa: S101 - for mypy
-        try:
-            # Shielded: that one node stops waiting must not take the jump host from the others.
-            async with asyncio.timeout(JUMP_TIMEOUT_S):
-                return await asyncio.shield(tunnel.dialling)
-        except TimeoutError as error:
-            raise ConnectTimeout(
-                f"jump host {hops[-1].host} did not answer in {JUMP_TIMEOUT_S:.0f} s",
-                "it, or one before it, is slow",
-                f"try: ssh {hops[-1].host}",
-                node,
-            ) from error
-        except LlmgwError as error:
-            what = f"jump host {hops[-1].host}: {error.what}"
-            raise type(error)(what, error.why, error.fix, node) from error
-
-    async def _open(self, hops: Hops, environ: Mapping[str, str], behind: Hops) -> SshConnection:
-        before = ",".join(_spell(hop) for hop in hops[:-1])
-        last = replace(hops[-1], jump=before or None)
+    async def open_hop(self, hops: Hops, environ: Mapping[str, str], behind: Hops) -> SshConnection:
+        """Return a connection to the last of `hops`."""
+        last = replace(hops[-1], jump=spell_hops(hops[:-1]))
         return await open_connection(last.host, last, environ, self, (*behind, hops[-1]))
-
-
-@dataclass
-class _Tunnel:
-    """One jump host: dialled once for all who wait for it, and again after it was lost."""
-
-    users: int = 0
-    dialling: "asyncio.Task[SshConnection] | None" = field(default=None)
-
-    def is_lost(self) -> bool:
-        """True where there is nothing to wait for or to use."""
-        task = self.dialling
-        if task is None or not task.done():
-            return task is None
-        return task.cancelled() or task.exception() is not None or task.result().ssh.is_closed()
-
-    async def close(self) -> None:
-        task, self.dialling = self.dialling, None
-        if task is None:
-            return
-        task.cancel()  # of no effect once it is done
-        await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            await task.result().close()
 
 
 class _Proxy:
@@ -327,12 +249,6 @@ class _Proxy:
         assert self._process.stderr is not None  # noqa: S101 - for mypy: it was asked for
         while chunk := await self._process.stderr.read(4096):
             self._tail = (self._tail + chunk)[-_PROXY_TAIL_BYTES:]
-
-
-def _spell(hop: Destination) -> str:
-    user = f"{hop.user}@" if hop.user else ""
-    host = f"[{hop.host}]" if ":" in hop.host else hop.host
-    return f"{user}{host}:{hop.port}" if hop.port else f"{user}{host}"
 
 
 async def _close_bounded(ssh: asyncssh.SSHClientConnection) -> None:

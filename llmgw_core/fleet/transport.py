@@ -1,5 +1,7 @@
 """How bytes get to a node and back: what every way of reaching one offers, and nothing of how it does."""
 
+import shlex
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -66,3 +68,13 @@ class PrefixedChannel:
     async def close(self) -> None:
         """Let go of the channel."""
         await self._channel.close()
+
+
+def shell_command(env: Mapping[str, str]) -> str:
+    """Return the command to run on the node: a POSIX shell, whatever the login shell is, with `env` set.
+
+    By env(1) and not as `A=b sh`, which csh and fish do not understand.
+    """
+    if not env:
+        return "sh -s"
+    return f"env {' '.join(shlex.quote(f'{name}={value}') for name, value in env.items())} sh -s"

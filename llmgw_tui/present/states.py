@@ -56,7 +56,12 @@ _GPU_TROUBLE = (
     ("held", State("▲", "GPU held", Tone.WARN)),
     ("warning", State("▲", "GPU warning", Tone.WARN)),
 )
-_AWAY = {"timeout": "timeout", "refused": "refused", "dropped": "dropped"}
+_AWAY = {
+    "timeout": "timeout",
+    "refused": "refused",
+    "dropped": "dropped",
+    "login-cut": "login cut",
+}
 
 
 def engine_state(status: EngineStatus) -> State:

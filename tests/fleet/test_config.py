@@ -95,7 +95,12 @@ def test_local_transport_has_no_address(cluster: Path) -> None:
         ('[[nodes]]\nname="a"\naddress="-oX"\n', 3, "nodes[0].address", "dash"),
         ('[[nodes]]\nname="a"\nuser="-oX"\n', 3, "nodes[0].user", "dash"),
         ('[[nodes]]\nname="a"\n[nodes.env]\nHF_TOKEN="x"\n', 3, "nodes[0].env", "secret"),
-        ('[[nodes]]\nname="a"\ntransport="pigeon"\n', 3, "nodes[0].transport", "'ssh' or 'local'"),
+        (
+            '[[nodes]]\nname="a"\ntransport="pigeon"\n',
+            3,
+            "nodes[0].transport",
+            "'openssh' or 'local'",
+        ),
         (
             '[[nodes]]\nname="a"\ntransport="local"\naddress="b"\n',
             4,

@@ -25,8 +25,9 @@ from llmgw_core.errors import (
     Unreachable,
 )
 from llmgw_core.fleet.config import Target
-from llmgw_core.fleet.ssh import SshChannel, SshTransport, shell_command
+from llmgw_core.fleet.ssh import SshChannel, SshTransport
 from llmgw_core.fleet.ssh_dial import JumpHosts
+from llmgw_core.fleet.transport import shell_command
 from tests.support.sshd import MakeSshd, Sshd, free_port, make_key, ssh_environ
 
 pytestmark = pytest.mark.slow

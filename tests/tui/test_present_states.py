@@ -88,6 +88,7 @@ def test_a_long_strip_counts_what_it_leaves_out() -> None:
         ("timeout", "◌ timeout"),
         ("refused", "◌ refused"),
         ("dropped", "◌ dropped"),
+        ("login-cut", "◌ login cut"),
         ("unreachable", "◌ unreachable"),
         ("host-key-unknown", "✖ host key?"),
         ("host-key-changed", "✖ host key!"),
