@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from llmgw_core.domain.inventory import Contact, Node, NodeFault, NodeView
-from llmgw_core.errors import AgentTimeout, LlmgwError, NodeError, Unreachable
+from llmgw_core.errors import AgentTimeout, LlmgwError, LoginCut, NodeError, Unreachable
 from llmgw_core.fleet.bootstrap import bootstrap
 from llmgw_core.fleet.bundle import Bundle
 from llmgw_core.fleet.client import AgentClient
@@ -20,6 +20,7 @@ from llmgw_core.planning.port_override import exclude_ports
 
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 60.0
+LOGIN_PAUSES_S = (1.0, 2.0, 4.0)
 STEADY_S = 30.0  # a link that held so long starts its retries anew
 SILENCE_S = 30.0  # a watched node says something every 5 s, even when nothing changed
 
@@ -96,8 +97,7 @@ class NodeLink:
         async with AsyncExitStack() as ending:
             transport = self._settings.connect(self.target)
             ending.push_async_callback(transport.close)
-            async with self._settings.gate:
-                client = await self._start_agent(transport)
+            client = await self._connect(transport)
             states = cast("AsyncGenerator[Node, None]", client.watch(self._settings.interval_s))
             ending.push_async_callback(states.aclose)
             # Ended first: the watch would otherwise take its leave of a node that may not answer.
@@ -110,6 +110,18 @@ class NodeLink:
 
     def _drop_client(self) -> None:
         self._client = None
+
+    async def _connect(self, transport: Transport) -> AgentClient:
+        """Log in. An sshd with too many logins at once drops some at random: those are tried again before it counts."""
+        for longest_s in LOGIN_PAUSES_S:
+            try:
+                async with self._settings.gate:
+                    return await self._start_agent(transport)
+            except LoginCut:
+                # Outside the gate, and each for another while: else they would all come back together.
+                await asyncio.sleep(longest_s * self._settings.rng.uniform(0.25, 1.0))
+        async with self._settings.gate:
+            return await self._start_agent(transport)
 
     async def _start_agent(self, transport: Transport) -> AgentClient:
         target = self.target
