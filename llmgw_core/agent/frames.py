@@ -2,11 +2,12 @@
 
 import json
 import struct
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from llmgw_core.agent.protocol import MAX_FRAME_BYTES
 from llmgw_core.errors import ProtocolError
 
+Check = Callable[[bytes], None]
 _HEADER = struct.Struct(">I")
 
 
@@ -27,10 +28,15 @@ def encode_frame(message: Dict[str, Any]) -> bytes:
 
 
 class FrameDecoder:
-    """Turns bytes, cut anywhere, into messages. Never holds more than one frame's worth."""
+    """Turns bytes, cut anywhere, into messages. Never holds more than one frame's worth.
 
-    def __init__(self) -> None:
+    Args:
+        check: raises a ValueError for a body that is JSON and must not be taken all the same.
+    """
+
+    def __init__(self, check: Optional[Check] = None) -> None:
         self._buffer = bytearray()
+        self._check = check
 
     def feed(self, data: bytes) -> List[Dict[str, Any]]:
         """The messages that are complete with these bytes, in order; may be none.
@@ -51,7 +57,7 @@ class FrameDecoder:
                 break
             body = bytes(self._buffer[_HEADER.size : _HEADER.size + length])
             del self._buffer[: _HEADER.size + length]
-            messages.append(_decode_body(body))
+            messages.append(_decode_body(body, self._check))
         return messages
 
     @property
@@ -60,9 +66,11 @@ class FrameDecoder:
         return bool(self._buffer)
 
 
-def _decode_body(body: bytes) -> Dict[str, Any]:
+def _decode_body(body: bytes, check: Optional[Check]) -> Dict[str, Any]:
     try:
         message = json.loads(body)
+        if check is not None:
+            check(body)
     except (ValueError, RecursionError) as error:
         raise _torn(f"a frame is not JSON ({error})", body) from None
     if not isinstance(message, dict):

@@ -4,14 +4,16 @@ import argparse
 import asyncio
 import sys
 
+from llmgw_core.agent.logtext import strip_escapes
 from llmgw_core.agent.protocol import MAX_LOG_CHUNK_BYTES
-from llmgw_core.cli.output import print_note
+from llmgw_core.cli.output import clean, print_note
 from llmgw_core.cli.session import open_fleet
 from llmgw_core.errors import EngineNotFound, NodeError
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.fleet.operations import find_engine
 
 IDLE_S = 0.5
+MAX_TAIL_BYTES = 16 << 20  # of `-n N`: a node that sends no line ends must not fill our memory
 MAX_LINE_BYTES = 1 << 20  # a line that never ends is passed on in pieces
 
 
@@ -26,12 +28,20 @@ class LineFilter:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             lines, self._rest = [*lines, self._rest], b""
-        return b"".join(last_state(line) + b"\n" for line in lines)
+        return b"".join(show_line(line) + b"\n" for line in lines)
 
     def flush(self) -> bytes:
         """What is left of the last line."""
         rest, self._rest = self._rest, b""
-        return last_state(rest)
+        return show_line(rest)
+
+
+def show_line(line: bytes) -> bytes:
+    """What a terminal would show of a line in the end, without what it would obey."""
+    text = strip_escapes(last_state(line).decode("utf-8", "replace"))
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() or char == "\t" else "�" for char in text)
+    return text.encode()
 
 
 def last_state(line: bytes) -> bytes:
@@ -60,9 +70,10 @@ async def _find_start(fleet: Fleet, node: str, engine_id: str, count: int | None
     if count == 0:
         return end
     found, tail = 0, b""
+    oldest = max(chunk.start_offset, end - MAX_TAIL_BYTES)
     # The line break at the very end ends the last line; it does not begin another.
-    while found <= count and start > chunk.start_offset:
-        begin = max(chunk.start_offset, start - MAX_LOG_CHUNK_BYTES)
+    while found <= count and start > oldest:
+        begin = max(oldest, start - MAX_LOG_CHUNK_BYTES)
         piece = await _read_exactly(fleet, node, engine_id, begin, start)
         start, tail = start - len(piece), piece + tail
         found = tail[:-1].count(b"\n") + 1
@@ -106,7 +117,7 @@ async def _copy(
         except NodeError as error:
             if not args.follow:
                 raise
-            print_note(f"llmgw: {error}; trying again")
+            print_note(f"llmgw: {clean(str(error))}; trying again")
             await asyncio.sleep(2 * IDLE_S)
             continue
         if chunk.skipped:

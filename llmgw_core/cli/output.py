@@ -14,12 +14,13 @@ EXIT_ALL_SILENT = 4
 
 def print_result(text: str) -> None:
     """Write one line or document to stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    shown = clean_lines(text)
+    sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
 
 
 def print_note(text: str) -> None:
     """Write one line for a person to stderr, at once."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{clean_lines(text)}\n")
     sys.stderr.flush()
 
 
@@ -54,6 +55,15 @@ def render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 def clean(text: str) -> str:
     """The text without what a terminal would obey: a node's words must not move the cursor."""
     return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
+
+
+def clean_lines(text: str) -> str:
+    """The same of several lines, which stay lines."""
+    if (
+        text.isascii() and text.replace("\n", "").isprintable()
+    ):  # most of it, and a document of megabytes
+        return text
+    return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def render_duration(seconds: float) -> str:

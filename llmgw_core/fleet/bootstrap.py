@@ -15,9 +15,9 @@ from llmgw_core.errors import (
     LlmgwError,
     NodeError,
     NoPython,
-    from_wire,
 )
 from llmgw_core.fleet.bundle import Bundle
+from llmgw_core.fleet.printable import printable, read_error
 from llmgw_core.fleet.transport import Channel, PrefixedChannel
 
 MARKER = "LLMGW1"
@@ -188,7 +188,7 @@ class _Talk:
         parts = []
         for name, data in (("stdout", bytes(self._noise)), ("stderr", self._channel.stderr_tail())):
             text = data[-_SHOWN_BYTES:].decode("utf-8", "replace").strip()
-            shown = "".join(char if char.isprintable() else " " for char in text)
+            shown = printable(text)
             if shown:
                 parts.append(f"{name}: {shown}")
         return "; ".join(parts) or "it printed nothing"
@@ -200,13 +200,13 @@ class _Talk:
         return self._failed(f"the node did not get to {step} within {timeout_s:g} s")
 
     def _no_python(self, found: bytes) -> NoPython:
-        listed = found.decode("utf-8", "replace").strip(" ;")
+        listed = printable(found.decode("utf-8", "replace").strip(" ;"), _SHOWN_BYTES)
         return NoPython(
             "no Python 3.9 or newer was found", listed or "none at all", _FIX_PYTHON, self._node
         )
 
     def _told(self, facts: dict[str, Any]) -> LlmgwError:
-        error = from_wire({**facts, "node": self._node})
+        error = read_error(facts, self._node)
         return error if isinstance(error, NodeError) else self._failed(error.message)
 
 

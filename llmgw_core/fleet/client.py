@@ -25,7 +25,9 @@ from llmgw_core.errors import (
     ProtocolError,
     from_wire,
 )
-from llmgw_core.fleet.schema import misfit, parse_changes, parse_reply
+from llmgw_core.fleet.long_numbers import refuse_long_numbers
+from llmgw_core.fleet.printable import read_error
+from llmgw_core.fleet.schema import find_strangeness, misfit, parse_changes, parse_reply
 from llmgw_core.fleet.transport import Channel
 
 T = TypeVar("T")
@@ -156,7 +158,13 @@ class AgentClient:
     async def read_log(self, engine: str, offset: int, max_bytes: int) -> LogChunk:
         """Return log bytes from that offset on; a negative one counts from the end."""
         params = {"engine": engine, "offset": offset, "max_bytes": max_bytes}
-        return await self._ask(LogChunk, "log.read", params)
+        chunk = await self._ask(LogChunk, "log.read", params)
+        strange = find_strangeness(chunk, offset, max_bytes)
+        if strange:
+            error = misfit("log.read", strange, self._node)
+            self._fail(error)
+            raise error
+        return chunk
 
     async def network_facts(
         self, venv: str | None = None, conf_file: str | None = None
@@ -292,7 +300,7 @@ class AgentClient:
 
     async def _read_messages(self) -> None:
         """Until the connection ends; then everybody who waits is told why."""
-        decoder = FrameDecoder()
+        decoder = FrameDecoder(refuse_long_numbers)
         try:
             while data := await self._channel.read(_READ_BYTES):
                 for message in decoder.feed(data):
@@ -362,10 +370,7 @@ class AgentClient:
                 "a request", f"an error without data: {ascii(error)[:_MAX_TEXT]}", self._node
             )
         # The name is ours: the node knows itself by another, or claims to be somebody else.
-        texts = {
-            key: str(value)[: _MAX_TEXT * 4] for key, value in data.items() if value is not None
-        }
-        return from_wire({**texts, "node": self._node})
+        return read_error(data, self._node)
 
     def _as_node_error(self, error: object) -> NodeError:
         read = self._as_error(error)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from llmgw_core.errors import ConfigError, LlmgwError
+from llmgw_core.fleet.printable import printable
 from llmgw_core.fleet.ssh_config import SshSettings
 from llmgw_core.fleet.ssh_messages import (
     DEAD_AFTER_S,
@@ -136,4 +137,4 @@ def _quote(text: str) -> str:
     """The last lines that are no debugging, fit for one line of a terminal."""
     lines: Sequence[str] = [line for line in text.splitlines() if not _NOISE.match(line)]
     shown = " / ".join(line.strip() for line in lines[-_SHOWN_LINES:])
-    return "".join(char if char.isprintable() else " " for char in shown)[:_SHOWN_CHARACTERS]
+    return printable(shown, _SHOWN_CHARACTERS)

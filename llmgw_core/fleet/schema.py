@@ -8,9 +8,11 @@ from typing import Any, TypeVar, cast
 from llmgw_core.domain.engine import LogChunk
 from llmgw_core.errors import ProtocolError
 from llmgw_core.fleet.changes import patch
+from llmgw_core.fleet.printable import printable
 
 T = TypeVar("T")
 _SHOWN_ERRORS = 3
+_MAX_WHY_CHARS = 600  # keys of what does not fit are the node's own words
 
 
 def parse_reply(kind: type[T], data: object, method: str, node: str) -> T:
@@ -45,11 +47,25 @@ def parse_changes(known: T, changes: object, method: str, node: str) -> T:
         raise misfit(method, str(error), node) from None
 
 
+def find_strangeness(chunk: LogChunk, offset: int, max_bytes: int) -> str:
+    """Say what of a piece of a log cannot be, as it would lead a reader in a circle or without end; "" where all can."""
+    size = len(chunk.data.encode("utf-8", "surrogateescape"))
+    if size > max(1, max_bytes):
+        return f"{size} bytes of data, and {max_bytes} were asked for"
+    if not 0 <= chunk.start_offset <= chunk.offset <= chunk.next_offset <= chunk.end_offset:
+        return "its offsets are in no order"
+    if chunk.next_offset != chunk.offset + size:
+        return "the offset of what comes next is not that of its end"
+    if 0 <= offset <= chunk.end_offset and chunk.offset < offset:
+        return f"it begins at {chunk.offset}, and {offset} was asked for"
+    return ""
+
+
 def misfit(method: str, why: str, node: str) -> ProtocolError:
     """Return the error for an answer that is not what the method promises."""
     return ProtocolError(
         f"the agent's answer to {method} does not fit",
-        why,
+        printable(why, _MAX_WHY_CHARS),
         "agent and console differ, or something else speaks there: stop the node's agent "
         "(engines go on) and connect anew",
         node,

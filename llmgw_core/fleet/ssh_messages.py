@@ -19,6 +19,7 @@ from llmgw_core.errors import (
     NameUnresolved,
     Unreachable,
 )
+from llmgw_core.fleet.printable import printable
 from llmgw_core.fleet.ssh_config import DEFAULT_PORT, SshSettings
 
 DEAD_AFTER_S = 12  # silence of the other side, keepalives included
@@ -204,7 +205,7 @@ def tell(
     }
     return message.kind(
         message.what.format_map(words),
-        why or message.why,
+        printable(why or message.why),
         fix or message.fix.format_map(words),
         route.node,
     )
