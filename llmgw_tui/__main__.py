@@ -108,6 +108,7 @@ async def _show(args: argparse.Namespace, cluster: Path | None) -> int:
     """Run the console over the cluster. The fleet is closed after it; engines go on."""
     from llmgw_core.fleet.config import select_targets
     from llmgw_core.fleet.fleet import Fleet
+    from llmgw_core.fleet.gateways import GatewayWatch
     from llmgw_tui.app import LlmgwApp
     from llmgw_tui.feed import Feed, FleetOperations
 
@@ -115,7 +116,11 @@ async def _show(args: argparse.Namespace, cluster: Path | None) -> int:
     targets = select_targets(cluster, args.nodes, os.environ)
     async with Fleet(targets) as fleet:
         app = LlmgwApp(
-            Feed(fleet, FleetOperations(fleet, os.environ)),
+            Feed(
+                fleet,
+                FleetOperations(fleet, os.environ),
+                gateways=GatewayWatch(fleet, os.environ),
+            ),
             _cluster_name(args, cluster),
             read_only=args.read_only,
             colors=not os.environ.get("NO_COLOR"),

@@ -22,6 +22,8 @@ from llmgw_tui.messages import (
     ActRequested,
     CommandGiven,
     CommandWanted,
+    GatewaysArrived,
+    GatewaysWanted,
     LaunchFailed,
     LaunchRequested,
     LaunchSucceeded,
@@ -32,6 +34,7 @@ from llmgw_tui.messages import (
     PlanRequested,
     RefreshRequested,
     SnapshotArrived,
+    SteerRequested,
 )
 from llmgw_tui.present.commands import Call
 from llmgw_tui.present.events import Event
@@ -41,6 +44,7 @@ from llmgw_tui.screens.command_line import CommandLine
 from llmgw_tui.screens.commanding import Commander
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.main import MainScreen
+from llmgw_tui.screens.queue import QueueView
 from llmgw_tui.screens.views import COMMANDS
 
 THEME = Theme(
@@ -220,6 +224,10 @@ class LlmgwApp(App[None]):
     def _on_log_trouble(self, event: LogInterrupted) -> None:
         self.main.show_log_trouble(event)
 
+    @on(GatewaysArrived)
+    def _on_gateways(self, event: GatewaysArrived) -> None:
+        self.main.query_one(QueueView).take(event.picture)
+
     # --- to the feed --------------------------------------------------------------------------
 
     @on(PlanRequested)
@@ -238,6 +246,17 @@ class LlmgwApp(App[None]):
             return
         doing = self._feed.act(event.act, event.targets, self.post_message)
         self._work(doing, event.act, exclusive=False)
+
+    @on(GatewaysWanted)
+    def _on_gateways_wanted(self, event: GatewaysWanted) -> None:
+        self.workers.cancel_group(self, "gateways")
+        if event.wanted:
+            self._work(self._feed.watch_gateways(self.post_message), "gateways")
+
+    @on(SteerRequested)
+    def _on_steer_wanted(self, event: SteerRequested) -> None:
+        if not self._refuse(event.verb):
+            self._work(self._feed.steer(event, self.post_message), "steer", exclusive=False)
 
     def _refuse(self, action: str) -> bool:
         """Whether this console only looks; says so."""

@@ -10,16 +10,19 @@ from textual.message import Message
 from llmgw_core.domain.engine import EngineStatus, LogChunk
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
+from llmgw_core.domain.queue import GatewaysPicture
 from llmgw_core.errors import EngineNotFound, LlmgwError
 from llmgw_tui.messages import (
     ActAccepted,
     ActionFailed,
+    GatewaysArrived,
     LaunchFailed,
     LaunchSucceeded,
     LogArrived,
     LogInterrupted,
     PlanArrived,
     SnapshotArrived,
+    SteerRequested,
 )
 from llmgw_tui.present.acts import Act
 
@@ -78,13 +81,49 @@ class Operations(Protocol):
         ...
 
 
+class Gateways(Protocol):
+    """What the feed needs of the gateways."""
+
+    def pictures(self) -> AsyncIterator[GatewaysPicture]:
+        """Pictures, the latest at once, then on change."""
+        ...
+
+    async def steer(self, node: str, socket: str, verb: str, kind: str, name: str) -> None:
+        """Pause, resume or drain a model, a tenant or an engine."""
+        ...
+
+    def search_now(self) -> None:
+        """Look for gateways at once."""
+        ...
+
+
+class NoGateways:
+    """In the place of gateways where none can be reached: beside a saved inventory."""
+
+    async def pictures(self) -> AsyncIterator[GatewaysPicture]:
+        """Say once that there are none, and wait."""
+        yield GatewaysPicture(is_searched=True)
+        await asyncio.Event().wait()
+
+    async def steer(self, node: str, socket: str, verb: str, kind: str, name: str) -> None:
+        """Do nothing: there is no row to do it to."""
+
+    def search_now(self) -> None:
+        """Do nothing: there is nowhere to look."""
+
+
 class Feed:
     """Posts what happens in the fleet to the app. Each method is one worker of the app; none changes a widget."""
 
     def __init__(
-        self, fleet: FleetPort, operations: Operations, new_id: Callable[[], str] | None = None
+        self,
+        fleet: FleetPort,
+        operations: Operations,
+        new_id: Callable[[], str] | None = None,
+        gateways: Gateways | None = None,
     ) -> None:
         self._fleet = fleet
+        self._gateways = gateways or NoGateways()
         self._operations = operations
         self._new_id = new_id or (lambda: uuid4().hex)
 
@@ -97,6 +136,23 @@ class Feed:
             except LlmgwError as error:
                 post(ActionFailed("watching the cluster", error))
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def watch_gateways(self, post: Callable[[Message], object]) -> None:
+        """Post every picture of the gateways' queues."""
+        async for picture in self._gateways.pictures():
+            post(GatewaysArrived(picture))
+
+    async def steer(self, wanted: SteerRequested, post: Callable[[Message], object]) -> None:
+        """Pause, resume or drain; the next picture shows it."""
+
+        async def do() -> None:
+            await self._gateways.steer(
+                wanted.node, wanted.socket, wanted.verb, wanted.kind, wanted.name
+            )
+            done = {"pause": "paused", "resume": "resumed", "drain": "draining"}[wanted.verb]
+            post(ActAccepted(wanted.verb, f"{wanted.kind} {wanted.name} is {done}."))
+
+        await self._try(f"{wanted.verb} {wanted.kind} {wanted.name}", do(), post)
 
     async def plan(
         self, number: int, request: LaunchRequest, post: Callable[[Message], object]
@@ -146,6 +202,7 @@ class Feed:
 
     async def refresh(self, post: Callable[[Message], object]) -> None:
         """Read all nodes again now."""
+        self._gateways.search_now()
         await self._try("refresh", self._operations.refresh(), post)
 
     async def _try(

@@ -5,6 +5,7 @@ from textual.message import Message
 from llmgw_core.domain.engine import EngineStatus, LogChunk
 from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
+from llmgw_core.domain.queue import GatewaysPicture
 from llmgw_core.errors import LlmgwError
 
 
@@ -145,3 +146,35 @@ class LogInterrupted(Message):
         self.node = node
         self.engine_id = engine_id
         self.error = error
+
+
+class GatewaysWanted(Message):
+    """Follow the gateways' queues, or no longer: the view that shows them came or went."""
+
+    def __init__(self, wanted: bool) -> None:
+        super().__init__()
+        self.wanted = wanted
+
+
+class GatewaysArrived(Message):
+    """A new picture of the gateways. A later one replaces an earlier one still waiting."""
+
+    def __init__(self, picture: GatewaysPicture) -> None:
+        super().__init__()
+        self.picture = picture
+
+    def can_replace(self, message: Message) -> bool:
+        """Whether this stands for the other too."""
+        return isinstance(message, GatewaysArrived)
+
+
+class SteerRequested(Message):
+    """Pause, resume or drain at a gateway, of which `node` and `socket` tell which. `kind` is model, tenant or engine."""
+
+    def __init__(self, verb: str, node: str, socket: str, kind: str, name: str) -> None:
+        super().__init__()
+        self.verb = verb
+        self.node = node
+        self.socket = socket
+        self.kind = kind
+        self.name = name

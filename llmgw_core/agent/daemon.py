@@ -145,7 +145,7 @@ class Daemon:
         threads = self._engine_threads
         if request.method == "inventory":
             threads = self._probe_threads
-        elif request.method.startswith(("fabric.", "network.")):
+        elif request.method.startswith(("fabric.", "network.", "gateway.")):
             threads = self._network_threads
         loop = asyncio.get_running_loop()
         service = await self._load()

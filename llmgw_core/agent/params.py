@@ -103,3 +103,20 @@ class FabricPingpongParams:
     gid_index: Optional[int] = None  # None: by LID
     peer: Optional[str] = None
     tcp_port: Optional[int] = None  # of the peer
+
+
+@dataclass(eq=False, repr=False)
+class GatewayParams:
+    """Which gateway, by the path of its admin socket."""
+
+    socket: str
+
+
+@dataclass(eq=False, repr=False)
+class SteerParams:
+    """What to pause, resume or drain there: a model, a tenant or an engine, by name."""
+
+    socket: str
+    verb: str
+    kind: str
+    name: str

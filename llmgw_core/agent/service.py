@@ -15,11 +15,13 @@ from llmgw_core.agent.params import (
     FabricListenParams,
     FabricPingpongParams,
     ForgetParams,
+    GatewayParams,
     InventoryParams,
     LaunchParams,
     LogReadParams,
     NetworkFactsParams,
     PreflightParams,
+    SteerParams,
     StopParams,
 )
 from llmgw_core.agent.paths import InstancePaths
@@ -70,6 +72,9 @@ class AgentService:
                 FabricListenParams, lambda p: listen_fabric(p.token, p.address, p.netdev)
             ),
             "fabric.pingpong": _Method(FabricPingpongParams, self._pingpong),
+            "gateway.list": _Method(NoParams, lambda _: self._list_gateways()),
+            "gateway.queue": _Method(GatewayParams, self._read_queue),
+            "gateway.steer": _Method(SteerParams, self._steer_gateway),
             "fabric.connect": _Method(
                 FabricConnectParams,
                 lambda p: connect_fabric(p.token, p.peer, p.port, p.address, p.netdev),
@@ -131,6 +136,21 @@ class AgentService:
         from llmgw_core.agent.launch_facts import read_launch_facts  # a launch alone needs it
 
         return read_launch_facts(params.rank, self._env)
+
+    def _list_gateways(self) -> Any:
+        from llmgw_core.agent.gateways import find_gateways  # a console that shows queues needs it
+
+        return find_gateways(self._env)
+
+    def _read_queue(self, params: GatewayParams) -> Any:
+        from llmgw_core.agent.gateways import MOST_TENANTS, read_queue
+
+        return read_queue(params.socket, MOST_TENANTS)
+
+    def _steer_gateway(self, params: SteerParams) -> Any:
+        from llmgw_core.agent.gateways import steer_gateway
+
+        return steer_gateway(params.socket, params.verb, params.kind, params.name)
 
     def _forget(self, params: ForgetParams) -> Dict[str, Any]:
         self.supervisor.forget(params.key, params.engine)

@@ -5,30 +5,27 @@ import asyncio
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
+from llmgw_core.agent.gateways import VERBS, is_safe, list_folders, read_queue, steer_gateway
 from llmgw_core.cli.output import print_result, render_duration, render_table
-from llmgw_core.errors import GatewayError, UsageError
+from llmgw_core.errors import UsageError
 
 WATCH_S = 1.0
-TIMEOUT_S = 5.0
-MAX_BYTES = 64 << 20
-_VERBS = ("pause", "resume", "drain")
 
 
 async def run_queue(args: argparse.Namespace) -> int:
     """Print the queue, or change something and print it then."""
     path = _find_socket(args)
-    for verb in _VERBS:
+    for verb in VERBS:
         wanted = getattr(args, verb)
         if wanted is not None:
             kind, equals, name = wanted.partition("=")
             if not equals or kind not in ("model", "tenant", "engine"):
                 raise UsageError(f"--{verb} {wanted!r} names nothing", "", f"--{verb} model=NAME")
-            await _ask(path, "POST", f"/admin/{verb}", {kind: name})
+            await asyncio.to_thread(steer_gateway, path, verb, kind, name)
     while True:
-        state = await _ask(path, "GET", "/admin/queue")
+        state = await asyncio.to_thread(read_queue, path)
         text = json.dumps(state, indent=2, sort_keys=True) if args.json else render_queue(state)
         if args.watch and not args.json and sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J")
@@ -146,50 +143,12 @@ def _flags(item: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _find_socket(args: argparse.Namespace) -> Path:
+def _find_socket(args: argparse.Namespace) -> str:
     if args.socket is not None:
-        return Path(args.socket)
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    home = Path(runtime) / "llmgw" if runtime else Path(f"/tmp/llmgw-gateway-{os.getuid()}")  # noqa: S108 - the gateway checks it
-    return home / f"gateway-{args.port}.sock"
-
-
-async def _ask(
-    path: Path, method: str, target: str, value: dict[str, str] | None = None
-) -> dict[str, Any]:
-    """Ask in HTTP/1.0: the answer ends with the connection."""
-    body = b"" if value is None else json.dumps(value).encode()
-    head = f"{method} {target} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_unix_connection(str(path), limit=MAX_BYTES)
-            writer.write(head + body)
-            data = await reader.read()
-            writer.close()
-    except (OSError, TimeoutError) as error:
-        why = getattr(error, "strerror", None) or "it does not answer in time"
-        raise GatewayError(
-            f"no gateway answers at {path}",
-            why,
-            "name its --port or --socket, on its node and as its user",
-        ) from None
-    answer, _, text = data.partition(b"\r\n\r\n")
-    parsed = _parse(text)
-    if b" 200 " not in answer.split(b"\r\n")[0]:
-        error_text = parsed.get("error", {}).get("message", "")
-        raise GatewayError(
-            "the gateway refused", str(error_text), "llmgw queue shows what there is"
-        )
-    return parsed
-
-
-def _parse(text: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise GatewayError(
-            "the gateway's answer is no document", ascii(text[:80]), "is it of another version?"
-        )
-    return value
+        return str(args.socket)
+    name = f"gateway-{args.port}.sock"
+    folders = list_folders(os.environ)
+    found = (
+        str(folder / name) for folder in folders if is_safe(folder) and (folder / name).exists()
+    )
+    return next(found, str(folders[0] / name))

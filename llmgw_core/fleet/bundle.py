@@ -33,7 +33,7 @@ _LONG_DEF = re.compile(r"^ *(?:async )?def \w+\(\n(?: +[^\n]*\n)+? *\)[^\n]*:$",
 # Within functions alone: a field's type is looked at when its record is read.
 _TYPED_LOCAL = re.compile(r"^( {8,}[\w.]+): [A-Z][^=\n]*? = ", re.MULTILINE)
 # Of the domain, and of no use to a node.
-_OPERATORS_ONLY = frozenset(["domain/deployment.py"])
+_OPERATORS_ONLY = frozenset(["domain/deployment.py", "domain/queue.py"])
 
 
 @dataclass(frozen=True)

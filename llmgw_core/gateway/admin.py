@@ -1,17 +1,19 @@
 """What an operator may see and do while the gateway runs: /admin on a Unix socket of his own, or with an admin key.
 
-GET /admin/queue; POST /admin/pause, /admin/resume, /admin/drain with {"model"}, {"tenant"} or {"engine"}.
+GET /admin/queue, with ?tenants=N of all models those N that matter most; POST /admin/pause, /admin/resume, /admin/drain with {"model"}, {"tenant"} or {"engine"}.
 """
 
 import asyncio
 import json
 import os
-import stat
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from aiohttp import web
 
+from llmgw_core.agent.gateways import is_safe, list_folders
 from llmgw_core.errors import GatewayError
 from llmgw_core.gateway.gate import Gates
 from llmgw_core.gateway.metrics import CONTENT_TYPE, Metrics
@@ -36,6 +38,12 @@ class Admin:
         self._rates = rates
         self._metrics = metrics
         self._is_draining = is_draining
+        self.identity: dict[str, object] = {
+            "id": secrets.token_hex(8),
+            "address": "",  # set once it listens
+            "pid": os.getpid(),
+            "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request of somebody who may."""
@@ -49,7 +57,10 @@ class Admin:
             return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
         if request.method == "GET" and request.path == "/admin/queue":
             now = asyncio.get_running_loop().time()
-            return _json(draw_queue(self._gates, self._rates, now, is_draining=self._is_draining()))
+            state = draw_queue(self._gates, self._rates, now, _most(request.query.get("tenants")))
+            state["gateway"] = self.identity
+            state["draining"] = self._is_draining()
+            return _json(state)
         verb = request.path.removeprefix("/admin/")
         if request.method != "POST" or verb not in _VERBS:
             raise Refused(404, "not_found", f"there is no {request.path[:200]} here")
@@ -77,6 +88,14 @@ class Admin:
         gates.review()
 
 
+def _most(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 9:  # noqa: PLR2004 - more than anybody has
+        raise Refused(400, "invalid_value", "tenants is a number", param="tenants")
+    return int(text)
+
+
 async def _read(request: web.BaseRequest) -> bytes:
     data = b""
     while piece := await request.content.readany():
@@ -97,13 +116,9 @@ def _parse(body: bytes, kinds: tuple[str, ...]) -> tuple[str, str]:
     return next(iter(named.items()))
 
 
-def find_socket(given: Path | None, port: int, environ: Mapping[str, str]) -> Path:
-    """Where the admin socket of the gateway on that port is."""
-    if given is not None:
-        return given
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    home = Path(runtime) / "llmgw" if runtime else Path(f"/tmp/llmgw-gateway-{os.getuid()}")  # noqa: S108 - checked below
-    return home / f"gateway-{port}.sock"
+def name_socket(port: int, environ: Mapping[str, str]) -> Path:
+    """Where the admin socket of the gateway on that port is looked for."""
+    return list_folders(environ)[0] / f"gateway-{port}.sock"
 
 
 def prepare_socket(path: Path) -> None:
@@ -113,19 +128,28 @@ def prepare_socket(path: Path) -> None:
         GatewayError: the folder is somebody else's, or something that is no socket is in the way.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = path.parent.lstat()
-    if info.st_uid != os.getuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o022:
+    if not is_safe(path.parent):
         raise GatewayError(
             f"the folder {path.parent} is not safe for the admin socket",
             "another user owns it or may write to it",
             "name another place: --socket PATH",
         )
-    if path.is_socket():
+    if path.is_socket() or path.is_symlink():
         path.unlink()
     elif path.exists():
         raise GatewayError(
             f"{path} is in the way", "it is no socket", "remove it, or --socket PATH"
         )
+
+
+def link_socket(path: Path, usual: Path) -> bool:
+    """Let consoles find a socket that is not in its usual place. Whether they can."""
+    try:
+        prepare_socket(usual)
+        usual.symlink_to(path.absolute())
+    except (OSError, GatewayError):
+        return False
+    return True
 
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

@@ -1,14 +1,14 @@
 """The queue's state as a document, `llmgw.queue/1`: what `llmgw queue` and the console show."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from llmgw_core.admission.queue import ModelState, TenantState
+from llmgw_core.domain.queue import QUEUE_SCHEMA
 from llmgw_core.gateway.gate import Gates
 from llmgw_core.gateway.routing import Replica
 
-QUEUE_SCHEMA = "llmgw.queue/1"
 RATES_OVER_S = 10.0
 _Key = tuple[str, str, str]
 
@@ -40,26 +40,43 @@ class Rates:
         return (item.admitted - admitted) / span_s, (item.used_tokens - tokens) / span_s
 
 
-def draw_queue(gates: Gates, rates: Rates, now: float, *, is_draining: bool) -> dict[str, object]:
-    """The document."""
+def draw_queue(
+    gates: Gates, rates: Rates, now: float, most_tenants: int | None = None
+) -> dict[str, object]:
+    """The document, without who the gateway is.
+
+    Args:
+        most_tenants: of all models together those that wait, run or used most; None: all.
+    """
     states = [queue.state(now) for queue in gates.queues]
     return {
         "schema": QUEUE_SCHEMA,
         "generated_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "draining": is_draining,
-        "models": [_draw_model(state, gates, rates, now) for state in states],
+        "models": [
+            _draw_model(state, kept, gates, rates, now)
+            for state, kept in zip(states, _choose_tenants(states, most_tenants), strict=True)
+        ],
         "engines": [_draw_engine(replica) for replica in gates.table.replicas],
     }
 
 
-def _draw_model(state: ModelState, gates: Gates, rates: Rates, now: float) -> dict[str, object]:
-    tenants = [_draw_tenant(item, rates, now) for item in state.tenants]
-    shares = [float(str(item["tokens_per_s"])) for item in tenants]
+def _choose_tenants(
+    states: Sequence[ModelState], most: int | None
+) -> Iterator[tuple[TenantState, ...]]:
+    """Of each model the tenants to tell of, in their order."""
+    everyone = [item for state in states for item in state.tenants]
+    if most is None or len(everyone) <= most:
+        return (state.tenants for state in states)
+    everyone.sort(key=lambda item: (item.waiting, item.running, item.used_tokens), reverse=True)
+    kept = {_key(item) for item in everyone[:most]}
+    return (tuple(item for item in state.tenants if _key(item) in kept) for state in states)
+
+
+def _draw_model(
+    state: ModelState, kept: tuple[TenantState, ...], gates: Gates, rates: Rates, now: float
+) -> dict[str, object]:
+    total = sum(rates.of(item, now)[1] for item in state.tenants)
     weights = sum(item.weight for item in state.tenants) or 1
-    for item, tenant in zip(tenants, state.tenants, strict=True):
-        rate = float(str(item["tokens_per_s"]))
-        item["share"] = round(rate / sum(shares), 4) if sum(shares) else None
-        item["weight_share"] = round(tenant.weight / weights, 4)
     return {
         "model": state.model,
         "status": gates.table.status(state.model).value,
@@ -76,7 +93,15 @@ def _draw_model(state: ModelState, gates: Gates, rates: Rates, now: float) -> di
         },
         "paused": state.is_paused,
         "draining": state.is_draining,
-        "tenants": tenants,
+        "tenants": [
+            {
+                **_draw_tenant(item, rates, now),
+                "share": round(rates.of(item, now)[1] / total, 4) if total else None,
+                "weight_share": round(item.weight / weights, 4),
+            }
+            for item in kept
+        ],
+        "tenants_left_out": len(state.tenants) - len(kept),
     }
 
 

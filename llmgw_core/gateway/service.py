@@ -13,7 +13,7 @@ from aiohttp import web
 
 from llmgw_core.errors import ConfigError, GatewayError
 from llmgw_core.gateway.access_log import AccessLog
-from llmgw_core.gateway.admin import Admin, find_socket, prepare_socket
+from llmgw_core.gateway.admin import Admin, link_socket, name_socket, prepare_socket
 from llmgw_core.gateway.edge import Edge, EdgeServer, Visit
 from llmgw_core.gateway.gate import Gates
 from llmgw_core.gateway.keys import load_keys
@@ -100,7 +100,9 @@ class Gateway:
         stack.push_async_callback(_end, ticking)
 
     async def _open_admin(self, stack: AsyncExitStack, admin: Admin) -> None:
-        self.socket = find_socket(self.settings.admin_socket, self.port, self._environ)
+        admin.identity["address"] = f"{self.settings.host}:{self.port}"
+        usual = name_socket(self.port, self._environ)
+        self.socket = self.settings.admin_socket or usual
         prepare_socket(self.socket)
         runner = web.ServerRunner(web.Server(admin.handle, access_log=None))
         await runner.setup()
@@ -111,6 +113,8 @@ class Gateway:
         finally:
             os.umask(mask)
         stack.callback(_remove, self.socket)
+        if self.socket != usual and link_socket(self.socket, usual):
+            stack.callback(_remove, usual)
 
     def add_engine(self, entry: EngineEntry, name: str = "") -> Prober:
         """Take an engine in; it gets requests once it has proven itself.

@@ -43,7 +43,7 @@ class Ask:
         why: why it must be typed.
     """
 
-    act: Act
+    act: StrEnum
     targets: tuple[Key, ...]
     title: str
     typed: str | None

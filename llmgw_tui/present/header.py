@@ -7,6 +7,7 @@ from llmgw_tui.present.nodes import engine_counts
 from llmgw_tui.present.text import Line, Tone, join, line, span, width
 from llmgw_tui.present.units import format_age
 
+TAB_CELLS = 5  # of a tab, besides its name
 OLD_SECONDS = 10.0  # from here on the age of the snapshot is worth a warning
 
 
@@ -91,11 +92,13 @@ def _age(snapshot: FleetSnapshot, now: float, *, short: bool) -> Line:
     )
 
 
-def tabs(names: Sequence[str], current: int) -> Line:
-    """` 1 Cluster   2 GPUs …`, the current one bracketed: told apart without colour too."""
-    parts: Line = ()
+def tabs(names: Sequence[str], current: int, cells: int) -> tuple[Line, ...]:
+    """` 1 Cluster ` for each name, the current one bracketed: told apart without colour too. Without blanks if it must be."""
+    whole = sum(len(name) + TAB_CELLS for name in names)
+    blank = " " if whole < cells else ""
+    made = []
     for place, name in enumerate(names):
         chosen = place == current
-        text = f"[{place + 1} {name}]" if chosen else f" {place + 1} {name} "
-        parts = (*parts, span(text, Tone.ACCENT if chosen else Tone.DIM), span(" "))
-    return parts
+        text = f"[{place + 1} {name}]" if chosen else f"{blank}{place + 1} {name}{blank}"
+        made.append(line(span(text, Tone.ACCENT if chosen else Tone.DIM), span(" ")))
+    return tuple(made)

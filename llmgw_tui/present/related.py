@@ -143,6 +143,8 @@ def crumbs(view: str, key: Key | None) -> str:
         return ""
     if view == "events":
         return ""
+    if view == "queue":
+        return " › ".join(word for word in (key[0] or "this machine", *key[3:]) if word)
     words = [key[0]]
     if view in ("gpus", "processes"):
         words.append(f"GPU {key[1]}")

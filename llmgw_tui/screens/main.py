@@ -31,6 +31,7 @@ from llmgw_tui.screens.go_to import GoToScreen
 from llmgw_tui.screens.help import HelpScreen, help_groups
 from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.pacing import DrawPacer
+from llmgw_tui.screens.queue import QueueView
 from llmgw_tui.screens.views import (
     CLUSTER,
     COMMANDS,
@@ -41,6 +42,7 @@ from llmgw_tui.screens.views import (
     IDS,
     LOG_ID,
     PROCESSES,
+    QUEUE_ID,
     TITLES,
     engines_spec,
     events_spec,
@@ -129,6 +131,7 @@ class MainScreen(Screen[None]):
             yield self.log_panel
             yield MasterDetail(PROCESSES)
             yield MasterDetail(events_spec(self._book))
+            yield QueueView(QUEUE_ID, read_only=self._read_only)
         yield LineBar(id="error")
         yield KeyBar()
 
@@ -342,7 +345,7 @@ class MainScreen(Screen[None]):
     def action_launch(self, node: str = "") -> None:
         """Open the launch form, on this node; else on the selected one."""
         key = self.selected_key
-        if not node and key and self.current not in (LOG_ID, EVENTS_ID):
+        if not node and key and self.current not in (LOG_ID, EVENTS_ID, QUEUE_ID):
             node = key[0]
         self.app.push_screen(LaunchScreen(self._snapshot, node or None))
 
@@ -398,6 +401,7 @@ class MainScreen(Screen[None]):
                 "Everywhere": type(self),
                 "In a list": Table,
                 "List and detail": MasterDetail,
+                "In the queue": QueueView,
                 "In the log": LogView,
             },
             COMMANDS,

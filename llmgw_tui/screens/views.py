@@ -20,8 +20,9 @@ PROCESSES = ViewSpec(
 ENGINES_ID = "engines"
 LOG_ID = "log"
 EVENTS_ID = "events"
-IDS = (CLUSTER.id, GPUS.id, FABRIC.id, ENGINES_ID, LOG_ID, PROCESSES.id, EVENTS_ID)
-TITLES = ("Cluster", "GPUs", "Fabric", "Engines", "Log", "Processes", "Events")
+QUEUE_ID = "queue"
+IDS = (CLUSTER.id, GPUS.id, FABRIC.id, ENGINES_ID, LOG_ID, PROCESSES.id, EVENTS_ID, QUEUE_ID)
+TITLES = ("Cluster", "GPUs", "Fabric", "Engines", "Log", "Processes", "Events", "Queue")
 COMMANDS = make_commands(IDS)
 
 

@@ -1,6 +1,8 @@
 """The names of the numbered views."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from textual import events
 from textual.message import Message
@@ -23,10 +25,13 @@ class TabBar(LineBar):
     def __init__(self, titles: Sequence[str]) -> None:
         super().__init__(id="tabs")
         self._titles = tuple(titles)
+        self._ends: tuple[int, ...] = ()  # the first cell after each tab
 
     def show(self, current: int, crumbs: str) -> None:
         """Bracket the current one; say to the right where in it one is, if there is room."""
-        value = line(span(" "), *tabs(self._titles, current))
+        made = tabs(self._titles, current, self.size.width)
+        value = line(span(" "), *(part for tab in made for part in tab))
+        self._ends = tuple(accumulate((width(tab) for tab in made), initial=1))[1:]
         room = self.size.width - width(value) - 1
         said = line(span(crumbs, Tone.STRONG))
         if 0 < width(said) <= room:
@@ -35,10 +40,6 @@ class TabBar(LineBar):
 
     def on_click(self, event: events.Click) -> None:
         """Open the view under the pointer."""
-        left = 1
-        for place, title in enumerate(self._titles):
-            right = left + len(title) + 5
-            if left <= event.x < right:
-                self.post_message(self.Chosen(place))
-                return
-            left = right
+        place = bisect_right(self._ends, event.x)
+        if event.x >= 1 and place < len(self._ends):
+            self.post_message(self.Chosen(place))

@@ -85,7 +85,10 @@ def test_gpus_of_nodes_that_are_away_are_not_counted_as_free() -> None:
 
 
 def test_the_current_tab_is_told_apart_without_colour() -> None:
-    assert plain(tabs(("Cluster", "GPUs"), 1)).strip() == "1 Cluster  [2 GPUs]"
+    roomy, tight = ("".join(map(plain, tabs(("Cluster", "GPUs"), 1, cells))) for cells in (80, 20))
+
+    assert roomy == " 1 Cluster  [2 GPUs] "
+    assert tight == "1 Cluster [2 GPUs] "
 
 
 @pytest.mark.parametrize(
