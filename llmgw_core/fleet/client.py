@@ -15,7 +15,6 @@ from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.launch import RankPlan
 from llmgw_core.domain.model import LaunchFacts
 from llmgw_core.domain.network import NodeNetwork
-from llmgw_core.domain.queue import QueueState
 from llmgw_core.domain.reach import FabricConnection, FabricListener
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
@@ -183,22 +182,13 @@ class AgentClient:
             self._raise_failure()  # it answered, and what it said does not fit
             return None
 
-    async def list_gateways(self) -> tuple[str, ...]:
-        """Return the admin sockets of the gateways that run there as this user.
+    async def ask_gateways(self, answer: type[T], method: str, /, **params: str) -> T:
+        """Return the answer of gateway.list, gateway.queue or gateway.steer as that type.
 
         Raises:
-            ProtocolError: the agent is too old to know of any.
+            ProtocolError: the agent is too old to know of gateways.
         """
-        return await self._ask(tuple[str, ...], "gateway.list", {})
-
-    async def read_queue(self, socket: str) -> QueueState:
-        """Return the queue of the gateway at that socket."""
-        return await self._ask(QueueState, "gateway.queue", {"socket": socket})
-
-    async def steer_gateway(self, socket: str, verb: str, kind: str, name: str) -> None:
-        """Let it pause, resume or drain a model, a tenant or an engine."""
-        params = {"socket": socket, "verb": verb, "kind": kind, "name": name}
-        await self._request("gateway.steer", params, self._timeout_s)
+        return await self._ask(answer, f"gateway.{method}", dict(params))
 
     async def fabric_listen(
         self, token: str, address: str | None, netdev: str | None

@@ -72,7 +72,8 @@ class GatewayWatch:
         if node == HERE:
             await asyncio.to_thread(here.steer_gateway, socket, verb, kind, name)
         else:
-            await self._fleet.client(node).steer_gateway(socket, verb, kind, name)
+            wanted = {"socket": socket, "verb": verb, "kind": kind, "name": name}
+            await self._fleet.client(node).ask_gateways(dict[str, object], "steer", **wanted)
         with suppress(LlmgwError):
             await self._read((node, socket))
 
@@ -117,7 +118,7 @@ class GatewayWatch:
             if node == HERE:
                 found = await asyncio.to_thread(here.find_gateways, self._environ)
             else:
-                found = await self._fleet.client(node).list_gateways()
+                found = await self._fleet.client(node).ask_gateways(tuple[str, ...], "list")
         except ProtocolError:
             found = ()  # an agent of an earlier version
         except LlmgwError:
@@ -155,7 +156,7 @@ class GatewayWatch:
             data = await asyncio.to_thread(here.read_queue, socket, here.MOST_TENANTS)
             state = parse_reply(QueueState, data, "/admin/queue", "this machine")
         else:
-            state = await self._fleet.client(node).read_queue(socket)
+            state = await self._fleet.client(node).ask_gateways(QueueState, "queue", socket=socket)
         self._views[place] = GatewayView(node, socket, state, self._now())
         self._changed.set()
 

@@ -18,21 +18,20 @@ from llmgw_tui.present.text import Line, Span, Tone, line, span
 from llmgw_tui.present.units import format_age, format_number, format_percent
 
 COLUMNS = (
-    Column("NAME", least=14, most=40, keep=9),
-    Column("STATE", least=8, most=18, keep=9),
-    Column("BAND", least=4, most=10, keep=7),
-    Column("RUN", least=3, most=9, keep=9, right=True),
+    Column("NAME", least=16, most=40, keep=9),
+    Column("STATE", least=9, most=18, keep=9),
+    Column("BAND", least=6, most=10, keep=7),
+    Column("RUN", least=7, most=9, keep=9, right=True),
     Column("WAIT", least=4, most=7, keep=9, right=True),
     Column("OLDEST", least=6, most=7, keep=8, right=True),
-    Column("REQ/S", least=5, most=7, keep=6, right=True),
+    Column("REQ/S", least=5, most=7, keep=3, right=True),
     Column("TOK/S", least=5, most=8, keep=7, right=True),
-    Column("SHARE", least=6, most=12, keep=6, right=True),
-    Column("OWN", least=3, most=9, keep=5, right=True),
-    Column("KV", least=4, most=5, keep=5, right=True),
-    Column("REFUSED", least=10, most=40, keep=4),
+    Column("SHARE", least=11, most=12, keep=6, right=True),
+    Column("OWN", least=7, most=9, keep=5, right=True),
+    Column("KV", least=5, most=5, keep=5, right=True),
+    Column("REFUSED", least=15, most=40, keep=4),
     Column("MODEL", least=8, most=30, keep=2),
 )
-OLD_SECONDS = 5.0
 GATEWAY, MODEL, TENANT, ENGINE = "gateway", "model", "tenant", "engine"
 _SHORT = 0.75  # of what its weight would give: a tenant that waits and gets less is marked
 _HERE = "this machine"

@@ -74,7 +74,7 @@ def _gateway_lines(view: GatewayView, state: QueueState | None, now: float) -> l
     elif not state.engines:
         lines += [
             BLANK,
-            line("It knows no engine: name some with --engine, or a cluster with --follow."),
+            line("It knows no engine: name some with --engine, or in gateway.toml."),
         ]
     return [*lines, BLANK, *_engine_block(state.engines)]
 

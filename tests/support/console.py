@@ -11,23 +11,30 @@ from textual.pilot import Pilot
 from llmgw_tui.app import LlmgwApp
 from llmgw_tui.feed import Feed
 from tests.support.fleets import NOW, FakeFleet
+from tests.support.queues import FakeGateways
 
 DEADLINE_SECONDS = 15.0
 LAUNCH_ID = "2daf10d7" + "0" * 24
 
 
-def make_app(fleet: FakeFleet, *, read_only: bool = False) -> LlmgwApp:
+def make_app(
+    fleet: FakeFleet, *, read_only: bool = False, gateways: FakeGateways | None = None
+) -> LlmgwApp:
     """The console over a fleet in memory, at one fixed time."""
-    feed = Feed(fleet, fleet, new_id=lambda: LAUNCH_ID)
+    feed = Feed(fleet, fleet, new_id=lambda: LAUNCH_ID, gateways=gateways)
     return LlmgwApp(feed, "prod-a", read_only=read_only, clock=lambda: NOW)
 
 
 @asynccontextmanager
 async def running(
-    fleet: FakeFleet, size: tuple[int, int] = (120, 40), *, read_only: bool = False
+    fleet: FakeFleet,
+    size: tuple[int, int] = (120, 40),
+    *,
+    read_only: bool = False,
+    gateways: FakeGateways | None = None,
 ) -> AsyncIterator[tuple[LlmgwApp, Pilot[None]]]:
     """The console running without a terminal, its first picture drawn."""
-    app = make_app(fleet, read_only=read_only)
+    app = make_app(fleet, read_only=read_only, gateways=gateways)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.screen is app.main and app.main.is_drawn)
         yield app, pilot

@@ -276,7 +276,7 @@ async def open_bench(
     try:
         connector = aiohttp.TCPConnector(limit=0)
         async with (
-            Gateway(settings) as gateway,
+            Gateway(settings, {"LLMGW_GATEWAY_DIR": str(folder / "usual")}) as gateway,
             aiohttp.ClientSession(connector=connector) as client,
         ):
             bench = Bench(gateway, engines, client)

@@ -1,6 +1,7 @@
 """Pictures of the screens: layout only, facts are tested elsewhere."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
@@ -9,6 +10,7 @@ from llmgw_core.domain.inventory import FleetSnapshot
 from llmgw_tui.app import LlmgwApp
 from tests.support.console import make_app, shows, until
 from tests.support.fleets import NOW, FakeFleet, make_cluster
+from tests.support.queues import FakeGateways, make_gateways
 
 pytestmark = [pytest.mark.snapshot, pytest.mark.slow]
 
@@ -87,3 +89,19 @@ def test_read_only_and_empty(snap_compare: Compare) -> None:
         terminal_size=(80, 24),
         run_before=steps(("", "No nodes")),
     )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["small", "normal", "wide"])
+def test_queue(snap_compare: Compare, size: tuple[int, int]) -> None:
+    """A tree of gateway, models, tenants and engines; counts to the right; a tenant that gets too little is marked."""
+    app = make_app(FakeFleet(make_cluster()), gateways=FakeGateways(make_gateways()))
+
+    assert snap_compare(app, terminal_size=size, run_before=steps(("8", "batch")))
+
+
+def test_queue_without_a_gateway(snap_compare: Compare) -> None:
+    """Sentences: where was looked, how to start one, who was not asked."""
+    none = replace(make_gateways(away=("gpu10",)), gateways=())
+    app = make_app(FakeFleet(make_cluster()), gateways=FakeGateways(none))
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=steps(("8", "No gateway")))
