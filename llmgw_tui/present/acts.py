@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from llmgw_core.domain.deployment import deployment_id
 from llmgw_core.domain.engine import EngineState
-from llmgw_core.domain.inventory import Contact, FleetSnapshot
+from llmgw_core.domain.inventory import Contact
 from llmgw_tui.present.detail import BLANK, fact
-from llmgw_tui.present.engines import EngineView, engines_of, name_text
+from llmgw_tui.present.engines import EngineView, name_text
 from llmgw_tui.present.states import seen_state
 from llmgw_tui.present.table import Key
 from llmgw_tui.present.text import Line, Tone, line, span
@@ -53,17 +54,6 @@ class Ask:
     lines: tuple[Line, ...]
 
 
-def ranks_of(snapshot: FleetSnapshot | None, item: EngineView) -> tuple[EngineView, ...]:
-    """All ranks of the engine that this is one of, as far as their nodes list them."""
-    if item.status.ranks == 1 or snapshot is None:
-        return (item,)
-    return tuple(other for other in engines_of(snapshot) if _launch_of(other) == _launch_of(item))
-
-
-def _launch_of(item: EngineView) -> str:
-    return item.status.id.removesuffix(f"-r{item.status.rank}")
-
-
 def refusal(act: Act, items: Sequence[EngineView]) -> str | None:
     """Why there is nothing to do it to; None when there is."""
     if not items:
@@ -76,7 +66,7 @@ def refusal(act: Act, items: Sequence[EngineView]) -> str | None:
             return f"{status.name} is {status.state.value}: stop it first (X), then forget it."
         if act is Act.RESTART and status.state in (*_REMAINS, EngineState.UNKNOWN):
             return f"{status.name} is {status.state.value}: stop it first (X), then launch it (L)."
-    if act is Act.RESTART and len({_launch_of(item) for item in items}) > 1:
+    if act is Act.RESTART and len({deployment_id(item.status) for item in items}) > 1:
         return "Restart one engine at a time: each must fit again where it was."
     return None
 
@@ -86,7 +76,7 @@ def ask_about(act: Act, items: Sequence[EngineView], now: float) -> Ask:
     names = sorted({item.status.name for item in items})
     serving = [item for item in items if item.status.state in _SERVING or item.status.ready]
     typed, why = None, ""
-    if len({_launch_of(item) for item in items}) > 1:
+    if len({deployment_id(item.status) for item in items}) > 1:
         typed, why = f"{act} {len(items)}", f"These are {len(items)} engines."
     elif serving and act is not Act.FORGET:
         typed, why = names[0], "It is serving."

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llmgw_core.domain.deployment import deployment_id, sum_up
 from llmgw_core.domain.engine import EngineExit, EngineState, EngineStatus
 from llmgw_core.domain.inventory import Contact, FleetSnapshot, NodeView
 from llmgw_tui.present.detail import BLANK, age_text, away_note, fact, heading, is_waiting
 from llmgw_tui.present.states import seen_state
 from llmgw_tui.present.table import Column, Key, Row
-from llmgw_tui.present.text import Line, Tone, bar, line, span
+from llmgw_tui.present.text import Line, Tone, bar, fit, line, span
 from llmgw_tui.present.units import format_percent, format_uptime
 
 BAR_CELLS = 10
+RANK_STATE_CELLS = 13
 LAST_LOG_LINES = 8
 COLUMNS = (
     Column("NAME", least=8, most=32, keep=9),
@@ -126,12 +128,44 @@ def detail(
         *_away_lines(item, now),
         *_diagnosis_lines(status),
         BLANK,
+        *_rank_lines(snapshot, item),
         *_fact_lines(item, now),
         BLANK,
         heading("Log"),
         *(log_tail or [line(span("  nothing yet: l opens the whole log", Tone.DIM))]),
     ]
     return tuple(lines)
+
+
+def ranks_of(snapshot: FleetSnapshot | None, item: EngineView) -> tuple[EngineView, ...]:
+    """All ranks of the engine that this is one of, as far as their nodes list them."""
+    if item.status.ranks == 1 or snapshot is None:
+        return (item,)
+    launch = deployment_id(item.status)
+    return tuple(other for other in engines_of(snapshot) if deployment_id(other.status) == launch)
+
+
+def _rank_lines(snapshot: FleetSnapshot, item: EngineView) -> list[Line]:
+    """The ranks of the launch side by side, with what each is at; nothing for an engine on one node."""
+    if item.status.ranks == 1:
+        return []
+    ranks = sorted(ranks_of(snapshot, item), key=lambda one: one.status.rank)
+    whole = sum_up([(one.node.node.name, one.status) for one in ranks])
+    widest = max(len(one.node.node.name) for one in ranks)
+    lines = [heading(f"{item.status.ranks} ranks: {whole.state.value}")]
+    for one in ranks:
+        mark = "▸" if one.key == item.key else " "
+        state = fit(line(*seen_state(one.status, one.node.contact).cell), RANK_STATE_CELLS)
+        name = f"{one.node.node.name:<{widest}}"
+        lines.append(
+            line(f"{mark} {one.status.rank}  {name}  ", *state, "  ", *phase_cell(one.status))
+        )
+    missing = item.status.ranks - len(ranks)
+    if missing > 0:
+        lines.append(
+            line(span(f"  {missing} not heard of: their nodes do not list them", Tone.WARN))
+        )
+    return [*lines, BLANK]
 
 
 def _away_lines(item: EngineView, now: float) -> list[Line]:

@@ -3,11 +3,13 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from llmgw_core.domain.engine import EngineKind
 from llmgw_core.domain.inventory import Contact, FleetSnapshot
 from llmgw_core.domain.launch import LaunchRequest
 from llmgw_tui.present.detail import memory_text
+from llmgw_tui.present.settings import read_settings
 from llmgw_tui.present.states import node_state
 from llmgw_tui.present.text import clean
 
@@ -28,6 +30,9 @@ class LaunchForm:
     port: str = ""
     venv: str = ""
     args: str = ""
+    over: str = ""  # how many nodes, or their names
+    gpu_class: str | None = None
+    settings: str = ""  # everything else, as `name=value` words
     verify: bool = True
 
 
@@ -50,6 +55,8 @@ def read_form(form: LaunchForm) -> FormReading:
     parallel = _read_count(form.tensor_parallel, "tensor_parallel", 1, errors)
     port = _read_count(form.port, "port", 1, errors, MAX_PORT)
     args = _read_args(form.args, errors)
+    nodes, node_count = _read_over(form, errors)
+    settings = _read_settings(form.settings, errors)
     for name in ("name", "model"):
         if not getattr(form, name).strip():
             errors[name] = "needed"
@@ -63,6 +70,9 @@ def read_form(form: LaunchForm) -> FormReading:
             engine=EngineKind(form.engine),
             model=form.model.strip(),
             node=form.node,
+            nodes=nodes,
+            node_count=node_count,
+            gpu_class=form.gpu_class,
             gpus=tuple(sorted(form.gpus)),
             gpu_count=None if form.gpus else count,
             tensor_parallel=parallel or len(form.gpus) or count or 1,
@@ -70,6 +80,7 @@ def read_form(form: LaunchForm) -> FormReading:
             venv=form.venv.strip() or None,
             args=args,
             verify=form.verify,
+            **settings,
         )
     )
 
@@ -95,6 +106,43 @@ def _read_args(text: str, errors: dict[str, str]) -> tuple[str, ...]:
     except ValueError as error:
         errors["args"] = f"cannot be split as a shell would: {error}".lower()
         return ()
+
+
+def _read_over(form: LaunchForm, errors: dict[str, str]) -> tuple[tuple[str, ...], int | None]:
+    """(names, count) of the nodes that it is to span; at most one of them is given."""
+    text = form.over.strip()
+    if not text:
+        return (), None
+    if form.node is not None:
+        errors["over"] = f"{form.node} is chosen above: leave one of them out"
+        return (), None
+    if text.isdecimal():
+        return (), _read_count(text, "over", 1, errors)
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    return names, None
+
+
+def _read_settings(text: str, errors: dict[str, str]) -> dict[str, Any]:
+    try:
+        return read_settings(text)
+    except ValueError as error:
+        errors["settings"] = str(error)
+        return {}
+
+
+def class_options(snapshot: FleetSnapshot | None) -> list[tuple[str, str]]:
+    """(text, class) of each class of GPUs and MIG slices of the nodes that answer, with how many of it are free."""
+    free: dict[str, int] = {}
+    for view in snapshot.nodes if snapshot is not None else ():
+        if view.contact is not Contact.CONNECTED:
+            continue
+        for gpu in view.node.gpus:
+            units = [(gpu.gpu_class, gpu.available)]
+            units += [(item.gpu_class, item.available) for item in gpu.mig_instances]
+            for name, is_free in units:
+                if name:
+                    free[name] = free.get(name, 0) + bool(is_free)
+    return [(f"{name}  {count} free", name) for name, count in sorted(free.items())]
 
 
 def node_options(snapshot: FleetSnapshot | None) -> list[tuple[str, str]]:

@@ -1,14 +1,17 @@
 """A launch plan as a person reads it: findings, then exactly what will run. Pure."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 from llmgw_core.domain.findings import Finding, Severity, has_errors
 from llmgw_core.domain.launch import LaunchPlan, RankPlan
+from llmgw_core.domain.model import MemorySplit
 from llmgw_tui.present.detail import BLANK, fact, heading
 from llmgw_tui.present.states import severity_state
-from llmgw_tui.present.text import Line, Tone, line, span
-from llmgw_tui.present.units import count_of
+from llmgw_tui.present.text import Line, Tone, bar, line, span
+from llmgw_tui.present.units import count_of, format_gib
 
+MEMORY_CELLS = 20
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
@@ -39,9 +42,41 @@ def plan_lines(plan: LaunchPlan) -> tuple[Line, ...]:
         lines += finding_lines(finding)
     if findings:
         lines.append(BLANK)
+    lines += _memory_lines(plan.memory)
+    if len(plan.ranks) > 1:
+        lines += [fact("over", _tell_way(plan)), BLANK]
     for rank in plan.ranks:
-        lines += rank_lines(rank)
+        lines += rank_lines(rank, plan.reasons.get(rank.node, {}))
     return tuple(lines)
+
+
+def _tell_way(plan: LaunchPlan) -> str:
+    way = {None: "no fabric: a CPU engine", "tcp": "plain TCP"}.get(plan.fabric, f"{plan.fabric}")
+    return f"{count_of(len(plan.ranks), 'node')} by {way}"
+
+
+def _memory_lines(splits: Sequence[MemorySplit]) -> list[Line]:
+    """Whether the model fits: what each GPU would hold, against what the engine may fill of it."""
+    lines: list[Line] = []
+    for split in splits:
+        rest = split.activation_bytes + split.overhead_bytes
+        used = split.weights_bytes + (split.kv_bytes or 0) + rest
+        share = used / split.budget_bytes if split.budget_bytes else 1.0
+        tone = Tone.ERROR if used > split.budget_bytes else Tone.OK
+        parts = [f"weights {_gib(split.weights_bytes)}"]
+        if split.kv_bytes is not None:
+            parts.append(f"KV {_gib(split.kv_bytes)}")
+        parts.append(f"other about {_gib(rest)}")
+        whole = f"of {_gib(split.budget_bytes)} GiB, {split.fraction:.0%} of a GPU"
+        lines += [
+            line(span(f"  {split.node}  "), span(bar(share, MEMORY_CELLS), tone), f" {share:.0%}"),
+            line(span(f"    {' + '.join(parts)} {whole}", Tone.DIM)),
+        ]
+    return [heading("Memory of each GPU"), *lines, BLANK] if lines else []
+
+
+def _gib(count: int) -> str:
+    return format_gib(count >> 20)
 
 
 def finding_lines(finding: Finding) -> list[Line]:
@@ -59,8 +94,12 @@ def finding_lines(finding: Finding) -> list[Line]:
     return [*said, line(span(f"  → {finding.fix}"))] if finding.fix else said
 
 
-def rank_lines(rank: RankPlan) -> list[Line]:
-    """One rank: where, on what, with which environment, and the command."""
+def rank_lines(rank: RankPlan, reasons: Mapping[str, str]) -> list[Line]:
+    """One rank: where, on what, with which environment, and the command.
+
+    Args:
+        reasons: why variables are set as they are, by name.
+    """
     title = rank.engine_id if rank.ranks == 1 else f"rank {rank.rank} of {rank.ranks}"
     gpus = ", ".join(map(str, rank.gpus)) if rank.gpus else "none (CPU)"
     lines = [
@@ -71,7 +110,10 @@ def rank_lines(rank: RankPlan) -> list[Line]:
         fact("ready", _readiness(rank)),
         heading("Environment"),
     ]
-    lines += [line(f"  {name}={shlex.quote(value)}") for name, value in sorted(rank.env.items())]
+    for name, value in sorted(rank.env.items()):
+        lines.append(line(f"  {name}={shlex.quote(value)}"))
+        if name in reasons:
+            lines.append(line(span(f"      {reasons[name]}", Tone.DIM)))
     lines += [
         line(f"  {name}=", span("(yours, at launch; never shown)", Tone.DIM))
         for name in sorted(rank.env_from)

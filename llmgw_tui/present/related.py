@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from llmgw_core.domain.hardware import Gpu
 from llmgw_core.domain.inventory import FleetSnapshot, Node, NodeView
-from llmgw_tui.present.acts import ranks_of
-from llmgw_tui.present.engines import EngineView, engines_of, find_engine, name_text
+from llmgw_tui.present.engines import EngineView, engines_of, find_engine, name_text, ranks_of
 from llmgw_tui.present.events import Event
 from llmgw_tui.present.processes import find_process
 from llmgw_tui.present.table import Key

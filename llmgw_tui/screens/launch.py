@@ -19,6 +19,7 @@ from llmgw_tui.messages import LaunchRequested, PlanRequested
 from llmgw_tui.present.detail import BLANK
 from llmgw_tui.present.launch_form import (
     LaunchForm,
+    class_options,
     gpu_options,
     node_options,
     read_form,
@@ -38,6 +39,8 @@ _TEXT_FIELDS = {
     "port": ("Port", "empty: the first free from 8000"),
     "venv": ("Venv", "empty: the node's own"),
     "args": ("Arguments", "passed on to the engine"),
+    "over": ("Nodes", "several: how many, or n1,n2"),
+    "settings": ("Settings", "max_model_len=4096 env.NAME=x …"),
 }
 
 
@@ -93,11 +96,16 @@ class LaunchScreen(ModalScreen[None]):
                 compact=True,
                 value=Select.NULL if self._node is None else self._node,
             )
+        yield from self._text_row("over")
+        with Horizontal(classes="row"):
+            yield Label("Class")
+            classes = [(Content(text), value) for text, value in class_options(self._snapshot)]
+            yield Select(classes, id="class", prompt="any", compact=True)
         yield from self._text_row("gpu_count")
         with Horizontal(classes="row", id="gpus-row"):
             yield Label("or pick")
             yield MarkedList(id="gpus", compact=True)
-        for name in ("tensor_parallel", "port", "venv", "args"):
+        for name in ("tensor_parallel", "port", "venv", "args", "settings"):
             yield from self._text_row(name)
         with Horizontal(classes="row"):
             yield Label("Ready")
@@ -144,11 +152,13 @@ class LaunchScreen(ModalScreen[None]):
         picker.add_options([(Content(text), index) for text, index in choices])
 
     def _form(self) -> LaunchForm:
+        chosen = self.query_one("#class", Select).value
         text = {name: self.query_one(f"#{name}", Input).value for name in _TEXT_FIELDS}
         return LaunchForm(
             engine=str(self.query_one("#engine", Select).value),
             node=self._node,
             gpus=tuple(self.query_one("#gpus", SelectionList).selected),
+            gpu_class=None if chosen is Select.NULL else str(chosen),
             verify=self.query_one("#verify", Checkbox).value,
             **text,
         )

@@ -18,7 +18,7 @@ from llmgw_tui.messages import (
     RefreshRequested,
 )
 from llmgw_tui.present import engines
-from llmgw_tui.present.acts import Act, ask_about, ranks_of, refusal
+from llmgw_tui.present.acts import Act, ask_about, refusal
 from llmgw_tui.present.events import Event, EventBook, find_events
 from llmgw_tui.present.header import header
 from llmgw_tui.present.pick import engine_under
@@ -358,7 +358,7 @@ class MainScreen(Screen[None]):
             if marked:
                 return marked
         item = self.selected_engine()
-        return () if item is None else ranks_of(self._snapshot, item)
+        return () if item is None else engines.ranks_of(self._snapshot, item)
 
     def action_act(self, name: str) -> None:
         """Ask about stopping, restarting or forgetting the engines chosen now, whatever moves meanwhile."""

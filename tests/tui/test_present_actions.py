@@ -8,9 +8,16 @@ from llmgw_core.domain.engine import EngineKind, EngineState
 from llmgw_core.domain.findings import Finding, Severity
 from llmgw_core.domain.inventory import Contact
 from llmgw_core.domain.launch import LaunchPlan, LaunchRequest
-from llmgw_tui.present.acts import Act, Ask, ask_about, ranks_of, refusal
-from llmgw_tui.present.engines import EngineView
-from llmgw_tui.present.launch_form import LaunchForm, gpu_options, node_options, read_form
+from llmgw_core.domain.model import MemorySplit
+from llmgw_tui.present.acts import Act, Ask, ask_about, refusal
+from llmgw_tui.present.engines import EngineView, ranks_of
+from llmgw_tui.present.launch_form import (
+    LaunchForm,
+    class_options,
+    gpu_options,
+    node_options,
+    read_form,
+)
 from llmgw_tui.present.plan import argv_lines, is_launchable, plan_lines, verdict
 from llmgw_tui.present.text import Line, plain
 from tests.support.fleets import (
@@ -317,3 +324,71 @@ def test_a_node_is_offered_with_its_free_gpus() -> None:
 )
 def test_only_free_gpus_are_offered(node: str | None, indices: list[int]) -> None:
     assert [value for _, value in gpu_options(make_cluster(), node)] == indices
+
+
+@pytest.mark.parametrize(
+    ("form", "attribute", "value"),
+    [
+        (replace(FORM, over="2"), "node_count", 2),
+        (replace(FORM, over="n1, n2"), "nodes", ("n1", "n2")),
+        (replace(FORM, gpu_class="h100-80g"), "gpu_class", "h100-80g"),
+        (replace(FORM, settings="max_model_len=4096"), "max_model_len", 4096),
+        (replace(FORM, settings="gpu_memory_fraction=0.8"), "gpu_memory_fraction", 0.8),
+        (replace(FORM, settings="api_key=false"), "api_key", False),
+        (replace(FORM, settings="env_from=HF_TOKEN,B"), "env_from", ("HF_TOKEN", "B")),
+        (replace(FORM, settings="env.OMP_NUM_THREADS=8"), "env", {"OMP_NUM_THREADS": "8"}),
+        (replace(FORM, settings="fabric=tcp"), "fabric", "tcp"),
+        (replace(FORM, settings="workdir='/srv/a b'"), "workdir", "/srv/a b"),
+    ],
+)
+def test_nodes_class_and_settings_become_fields(
+    form: LaunchForm, attribute: str, value: object
+) -> None:
+    assert getattr(read_form(form).request, attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "error"),
+    [
+        (replace(FORM, node="n1", over="2"), "over", "n1 is chosen above: leave one of them out"),
+        (replace(FORM, over="0"), "over", "a whole number, 1 or more"),
+        (replace(FORM, settings="max_model_len"), "settings", "max_model_len: write name=value"),
+        (replace(FORM, settings="max_model_len=x"), "settings", "max_model_len: a whole number"),
+        (replace(FORM, settings="verify=no"), "settings", "verify: no such setting"),
+        (replace(FORM, settings="max_modellen=1"), "settings", "did you mean max_model_len?"),
+        (replace(FORM, settings="api_key=no"), "settings", "api_key: true or false"),
+        (replace(FORM, settings="'"), "settings", "No closing quotation"),
+    ],
+)
+def test_nodes_and_settings_that_cannot_be_read_say_why(
+    form: LaunchForm, field: str, error: str
+) -> None:
+    reading = read_form(form)
+
+    assert reading.request is None
+    assert error in reading.errors[field]
+
+
+def test_classes_are_offered_with_what_is_free_of_each() -> None:
+    offered = {value: text for text, value in class_options(make_cluster())}
+
+    assert offered
+    assert all(text.startswith(name) and text.endswith("free") for name, text in offered.items())
+
+
+def test_plan_shows_whether_the_model_fits_and_why_variables_are_set() -> None:
+    gib = 1 << 30
+    split = MemorySplit(
+        *("gpu1", 2, 80 * gib, 0.9, 72 * gib, 60 * gib, 4 * gib, 4096, 1024, False),
+        *(5 * gib, 3 * gib),
+    )
+    plan = replace(
+        make_plan(REQUEST, LAUNCH_ID),
+        memory=(split,),
+        reasons={"gpu1": {"CUDA_VISIBLE_DEVICES": "the GPUs of this rank"}},
+    )
+    shown = text_of(plan_lines(plan))
+
+    assert "gpu1  ━━━━━━━━━━━━━━━━━━━━ 100%" in shown
+    assert "weights 60 + KV 4.0 + other about 8.0 of 72 GiB, 90% of a GPU" in shown
+    assert "CUDA_VISIBLE_DEVICES=2,3\n      the GPUs of this rank" in shown

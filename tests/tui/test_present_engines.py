@@ -95,3 +95,19 @@ def test_an_engine_on_a_node_that_is_away_may_well_be_serving() -> None:
     shown = text_of(engines.detail(make_snapshot(view), ("n1", "e-0badcafe"), NOW))
 
     assert "last seen 1m ago; it may well be serving" in shown
+
+
+def test_ranks_of_one_launch_stand_side_by_side() -> None:
+    ranks = [
+        make_engine("big", EngineState.LOADING, id=f"big-0badcafe-r{rank}", rank=rank, ranks=3)
+        for rank in (0, 1)
+    ]
+    snapshot = make_snapshot(
+        *(make_view(make_node(f"n{item.rank}", engines=(item,))) for item in ranks)
+    )
+    shown = text_of(engines.detail(snapshot, ("n1", "big-0badcafe-r1"), NOW))
+
+    assert "3 ranks: unreachable" in shown
+    assert "  0  n0  ◐ loading" in shown
+    assert "▸ 1  n1  ◐ loading" in shown
+    assert "1 not heard of" in shown
