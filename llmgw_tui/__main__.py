@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmgw_core import __version__
 from llmgw_core.errors import LlmgwError
+
+if TYPE_CHECKING:
+    from llmgw_tui.widgets.filters import Look
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -32,6 +36,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the inventory once, and end")
     parser.add_argument(
         "--read-only", action="store_true", help="look, but launch and stop nothing"
+    )
+    parser.add_argument(
+        "--ascii",
+        action=argparse.BooleanOptionalAction,
+        help="draw with ASCII alone; as the locale and TERM say when not given",
     )
     parser.add_argument("--demo", action="store_true", help="a simulated cluster on this machine")
     parser.add_argument(
@@ -100,7 +109,7 @@ def _dispatch(args: argparse.Namespace, cluster: Path | None) -> int:
         )
         return EXIT_USAGE
     if args.inventory is not None:
-        return asyncio.run(_show_saved(args.inventory))
+        return asyncio.run(_show_saved(args))
     return asyncio.run(_show(args, cluster))
 
 
@@ -123,7 +132,7 @@ async def _show(args: argparse.Namespace, cluster: Path | None) -> int:
             ),
             _cluster_name(args, cluster),
             read_only=args.read_only,
-            colors=not os.environ.get("NO_COLOR"),
+            look=_look(args),
         )
         await app.run_async()
         return app.return_code or 0
@@ -138,22 +147,31 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 20, 100)
 
 
-async def _show_saved(path: Path) -> int:
+async def _show_saved(args: argparse.Namespace) -> int:
     """Run the console over a saved document."""
     from llmgw_core.fleet.inventory_file import load_inventory
     from llmgw_core.fleet.saved_fleet import SavedFleet
     from llmgw_tui.app import LlmgwApp
     from llmgw_tui.feed import Feed
 
-    fleet = SavedFleet(load_inventory(path))
+    fleet = SavedFleet(load_inventory(args.inventory))
     app = LlmgwApp(
         Feed(fleet, fleet),
-        f"{path.name} (saved)",
+        f"{args.inventory.name} (saved)",
         read_only=True,
-        colors=not os.environ.get("NO_COLOR"),
+        look=_look(args),
     )
     await app.run_async()
     return app.return_code or 0
+
+
+def _look(args: argparse.Namespace) -> "Look":
+    """How the terminal is to be drawn on."""
+    from llmgw_tui.present.ascii import needs_ascii
+    from llmgw_tui.widgets.filters import Look
+
+    ascii_only = needs_ascii(os.environ) if args.ascii is None else args.ascii
+    return Look(colors=not os.environ.get("NO_COLOR"), ascii_only=ascii_only)
 
 
 def _cluster_name(args: argparse.Namespace, cluster: Path | None) -> str:

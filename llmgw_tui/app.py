@@ -9,9 +9,9 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
-from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
 from llmgw_core.errors import LlmgwError, UsageError
@@ -46,24 +46,16 @@ from llmgw_tui.screens.launch import LaunchScreen
 from llmgw_tui.screens.main import MainScreen
 from llmgw_tui.screens.queue import QueueView
 from llmgw_tui.screens.views import COMMANDS
-
-THEME = Theme(
-    name="llmgw",
-    primary="#7aa2f7",
-    secondary="#7dcfff",
-    accent="#c0a6ff",
-    success="#8fce6b",
-    warning="#e5b567",
-    error="#f7768e",
-    foreground="#d5d9e6",
-    background="#11131a",
-    surface="#181b25",
-    panel="#222634",
-    dark=True,
+from llmgw_tui.widgets.filters import Look
+from llmgw_tui.widgets.themes import (
+    DEFAULT_THEME,
+    OWN_THEMES,
+    THEME_NAMES,
+    THEME_WITHOUT_COLOR,
 )
 
 DISCOVERED = 12
-THEMES = (THEME.name, "ansi-dark")
+LOOK = Look()  # a terminal of today
 
 
 class JumpProvider(Provider):
@@ -119,20 +111,30 @@ class LlmgwApp(App[None]):
         *,
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
-        colors: bool = True,
+        look: Look = LOOK,
     ) -> None:
-        super().__init__()
+        # Without colour the theme must keep to the terminal's own: of others Textual makes greys.
+        super().__init__(ansi_color=None if look.colors else True)
+        self._look = look
         self._feed = feed
         self._read_only = read_only
         self.animation_level = "none"
-        self.register_theme(THEME)
-        self.theme = THEME.name if colors else "ansi-dark"
+        for theme in OWN_THEMES:
+            self.register_theme(theme)
+        self.theme = DEFAULT_THEME if look.colors else THEME_WITHOUT_COLOR
         self.main = MainScreen(cluster, clock, read_only=read_only)
-        self._commander = Commander(self.main, THEMES, {"theme": self._change_theme})
+        self._commander = Commander(self.main, THEME_NAMES, {"theme": self._change_theme})
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every line is passed through; Textual's own filter for NO_COLOR leaves no cursor to see."""
+        given = super().get_line_filters() if self._look.colors else ()
+        return (*given, *self._look.filters)
 
     def _change_theme(self, words: Sequence[str]) -> None:
-        if not words[0]:
-            self.notify(f"{self.theme}; there are {', '.join(THEMES)}.", markup=False)
+        if not self._look.colors:
+            self.notify("NO_COLOR is set: there are no colours to choose.", severity="warning")
+        elif not words[0]:
+            self.notify(f"{self.theme}; there are {', '.join(THEME_NAMES)}.", markup=False)
         else:
             self.theme = words[0]
 

@@ -260,5 +260,5 @@ class MasterDetail(Container):
         self._show_order()
 
     def _show_order(self) -> None:
-        self.table.mark_column(self._order, "▼" if self._reversed else "▲")
+        self.table.mark_column(self._order, "↓" if self._reversed else "↑")
         self.show(self._snapshot, self._now)

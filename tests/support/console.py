@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from textual.app import App
 from textual.pilot import Pilot
 
-from llmgw_tui.app import LlmgwApp
+from llmgw_tui.app import LOOK, LlmgwApp
 from llmgw_tui.feed import Feed
+from llmgw_tui.widgets.filters import Look
 from tests.support.fleets import NOW, FakeFleet
 from tests.support.queues import FakeGateways
 
@@ -18,11 +19,15 @@ LAUNCH_ID = "2daf10d7" + "0" * 24
 
 
 def make_app(
-    fleet: FakeFleet, *, read_only: bool = False, gateways: FakeGateways | None = None
+    fleet: FakeFleet,
+    *,
+    read_only: bool = False,
+    gateways: FakeGateways | None = None,
+    look: Look = LOOK,
 ) -> LlmgwApp:
     """The console over a fleet in memory, at one fixed time."""
     feed = Feed(fleet, fleet, new_id=lambda: LAUNCH_ID, gateways=gateways)
-    return LlmgwApp(feed, "prod-a", read_only=read_only, clock=lambda: NOW)
+    return LlmgwApp(feed, "prod-a", read_only=read_only, clock=lambda: NOW, look=look)
 
 
 @asynccontextmanager
@@ -32,9 +37,10 @@ async def running(
     *,
     read_only: bool = False,
     gateways: FakeGateways | None = None,
+    look: Look = LOOK,
 ) -> AsyncIterator[tuple[LlmgwApp, Pilot[None]]]:
     """The console running without a terminal, its first picture drawn."""
-    app = make_app(fleet, read_only=read_only, gateways=gateways)
+    app = make_app(fleet, read_only=read_only, gateways=gateways, look=look)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.screen is app.main and app.main.is_drawn)
         yield app, pilot

@@ -522,7 +522,7 @@ async def test_an_order_keeps_the_selection_and_shows_its_arrow() -> None:
         kept = engine_table(app).cursor_key
 
     assert (rising[0], falling[0]) == (["n1", "n9", "n10"], ["n10", "n9", "n1"])
-    assert ("NAME▲" in rising[1], "NAME▼" in falling[1]) == (True, True)
+    assert ("NAME↑" in rising[1], "NAME↓" in falling[1]) == (True, True)
     assert kept == ("n1", "n9-0badcafe")
 
 
