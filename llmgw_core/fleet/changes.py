@@ -25,6 +25,8 @@ class _Field(NamedTuple):
 def patch(old: T, changes: Any, where: str = "") -> T:
     """`old` with the changes, which are checked as strictly as a whole value is. What did not change is the same object.
 
+    Keys that nobody here knows are a newer agent's, and left out.
+
     Raises:
         WireError: with the path of the first change that does not fit.
     """
@@ -37,7 +39,7 @@ def patch(old: T, changes: Any, where: str = "") -> T:
     for wire, data in changes.items():
         field = fields.get(wire)
         if field is None:
-            raise WireError(f"{where}.{wire}: no such key; known: {', '.join(fields)}")
+            continue
         if type(data) in field.plain and _is_sound(data):
             values[field.name] = data
         else:
@@ -62,13 +64,32 @@ def _patch_field(field: _Field, before: Any, data: Any, where: str) -> Any:
     if not field.is_list or not isinstance(data, dict):
         if not _is_text(json.dumps(data, ensure_ascii=False)):
             raise WireError(f"{where}: it is no text")
-        return build_value(field.kind, data, where)
+        return build_value(field.kind, _drop_unknown(field.kind, data), where)
     items = list(before)
     for place, changes in data.items():
         if not place.isdecimal() or int(place) >= len(items):
             raise WireError(f"{where}.{place}: there are {len(items)}")
         items[int(place)] = patch(items[int(place)], changes, f"{where}.{place}")
     return tuple(items)
+
+
+def _drop_unknown(kind: Any, data: Any) -> Any:
+    """The data without keys that the types do not have."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(data, dict):
+        fields = _fields_of(kind)
+        return {
+            key: _drop_unknown(fields[key].kind, value)
+            for key, value in data.items()
+            if key in fields
+        }
+    inner = [arg for arg in typing.get_args(kind) if arg not in (type(None), ...)]
+    if not inner or data is None:
+        return data
+    if isinstance(data, list):
+        return [_drop_unknown(inner[0], item) for item in data]
+    if typing.get_origin(kind) is dict and isinstance(data, dict):
+        return {key: _drop_unknown(inner[-1], item) for key, item in data.items()}
+    return _drop_unknown(inner[0], data) if typing.get_origin(kind) is typing.Union else data
 
 
 def _is_sound(data: object) -> bool:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from llmgw_core.domain.engine import LogChunk
+from llmgw_core.domain.launch import RankPlan
 from llmgw_core.errors import ProtocolError
 from llmgw_core.fleet.changes import patch
 from llmgw_core.fleet.printable import printable
@@ -18,6 +19,8 @@ _MAX_WHY_CHARS = 600  # keys of what does not fit are the node's own words
 def parse_reply(kind: type[T], data: object, method: str, node: str) -> T:
     """Return the result of a method as `kind`, e.g. `Node` or `tuple[EngineStatus, ...]`.
 
+    Keys that nobody here knows are a newer agent's, and left out; but not of a plan, which would be launched without them.
+
     Raises:
         ProtocolError: it does not fit; names the method, the node, and the path of what does not fit.
     """
@@ -28,7 +31,8 @@ def parse_reply(kind: type[T], data: object, method: str, node: str) -> T:
     try:
         # Through text: only JSON has lists where strict types have tuples. NaN and Infinity are not JSON.
         text = json.dumps(data, allow_nan=False)
-        return cast(T, _adapter(cast(Any, kind)).validate_json(text))
+        extra = "forbid" if kind is RankPlan else "ignore"
+        return cast(T, _adapter(cast(Any, kind)).validate_json(text, extra=extra))
     except ValidationError as error:
         raise misfit(method, _describe(error), node) from None
     except (ValueError, RecursionError) as error:

@@ -69,7 +69,6 @@ def test_any_json_is_changes_or_a_wire_error(data: Any) -> None:
     ("changes", "said"),
     [
         ([], "Node: expected an object of changes"),
-        ({"colour": 1}, "Node.colour: no such key"),
         ({"name": 3}, "Node.name: expected str"),
         ({"reachable": 1}, "Node.reachable: expected bool"),
         ({"host": {"load_1m": float("nan")}}, "Node.host.load_1m: expected a finite number"),
@@ -92,3 +91,30 @@ def test_what_does_not_fit_is_named_by_its_path(changes: Any, said: str) -> None
 def test_a_whole_number_fits_where_a_float_is_asked() -> None:
     host = patch(NODE, {"host": {"load_1m": 2}}).host
     assert (host.load_1m, type(host.load_1m)) == (2.0, float)
+
+
+def test_what_a_newer_agent_tells_besides_is_left_out() -> None:
+    changes = {
+        "colour": 1,
+        "host": {"load_1m": 2.5, "aura": "calm"},
+        "error": {"code": "a", "message": "b", "hint": "c", "mood": 3},
+        "gpus": [
+            {
+                "index": 0,
+                "soul": None,
+                "health": [
+                    {"code": "x", "severity": "info", "message": "m", "hint": "h", "omen": 1}
+                ],
+            }
+        ],
+    }
+    known = {
+        "host": {"load_1m": 2.5},
+        "error": {"code": "a", "message": "b", "hint": "c"},
+        "gpus": [
+            {"index": 0, "health": [{"code": "x", "severity": "info", "message": "m", "hint": "h"}]}
+        ],
+    }
+
+    assert patch(NODE, changes) == patch(NODE, known)
+    assert patch(NODE, {"gpus": {"1": {"soul": 1}}}) is not None

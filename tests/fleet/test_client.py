@@ -11,7 +11,7 @@ import pytest
 from llmgw_core.agent.protocol import PROTOCOL_MAX, PROTOCOL_MIN, Hello
 from llmgw_core.agent.rpc import make_error, make_notification, make_result
 from llmgw_core.domain.engine import LogChunk
-from llmgw_core.domain.hardware import Host
+from llmgw_core.domain.hardware import Gpu, Host
 from llmgw_core.domain.inventory import Node
 from llmgw_core.domain.wire import to_jsonable
 from llmgw_core.errors import (
@@ -23,6 +23,7 @@ from llmgw_core.errors import (
     ProtocolError,
 )
 from llmgw_core.fleet.client import AgentClient
+from tests.support.agents import make_rank
 from tests.support.channels import ScriptedChannel
 
 HELLO = Hello((1, 1), "0.1.0", "", "h", "", "b", "p", 0, "root", "3.11.7", "/s", 1, "t")
@@ -78,7 +79,6 @@ async def test_agent_of_another_protocol_is_named_with_both_ranges() -> None:
         ({"name": "x", "gpus": [{"index": "0"}]}, "gpus.0.index"),
         ({"name": "x", "gpus": [{"index": 0, "memory_total_mib": True}]}, "memory_total_mib"),
         ({"name": "x", "host": {"load_1m": float("nan")}}, "JSON"),
-        ({"name": "x", "surprise": 1}, "surprise"),
         ({"name": "\ud800"}, "JSON"),
         (None, "the whole"),
         ([], "the whole"),
@@ -96,6 +96,19 @@ async def test_answer_that_does_not_fit_names_method_node_and_path(
         assert path in caught.value.why
         assert isinstance(client.failure, ProtocolError)
         assert channel.requests[-1]["method"] == "inventory"
+
+
+async def test_what_a_newer_agent_tells_besides_is_left_out() -> None:
+    told = {"name": "x", "aura": 1, "gpus": [{"index": 0, "soul": {"deep": []}}]}
+    async with connected(answering("inventory", told)) as (client, _):
+        assert await client.inventory() == Node(name="x", gpus=(Gpu(0),))
+
+
+async def test_a_plan_with_something_unknown_is_refused_for_it_would_be_launched_without() -> None:
+    rank = {**to_jsonable(make_rank()), "aura": 1}
+    async with connected(answering("engine.plan", rank)) as (client, _):
+        with pytest.raises(ProtocolError, match="aura"):
+            await client.read_plan("chat")
 
 
 @pytest.mark.parametrize(
