@@ -73,6 +73,8 @@ _ACTIONS = (
     Command("refresh", "read all nodes again now"),
     Command("copy", "copy the row, the detail, or the log lines seen"),
     Command("theme", "change the colours; without a name, list them", (Argument("NAME", "themes", is_required=False),)),
+    Command("export", "save the table as a new file", (Argument("csv|json", "formats"), Argument("PATH", is_required=False, takes_rest=True))),
+    Command("screenshot", "save the screen as a new SVG file", (Argument("PATH", is_required=False, takes_rest=True),)),
     Command("help", "every key and command", aliases=("h",)),
     Command("quit", "leave the console; engines go on", aliases=("q", "q!", "qa")),
 )  # fmt: skip

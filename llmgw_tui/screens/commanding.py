@@ -1,14 +1,18 @@
 """Carries out what was typed after `:`, on the main screen."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from llmgw_core.errors import LlmgwError
 from llmgw_tui.present.acts import Act
 from llmgw_tui.present.commands import Vocabulary
 from llmgw_tui.present.engines import engines_of
+from llmgw_tui.present.export import FORMATS, export_table
 from llmgw_tui.present.table import Key, column_word
 from llmgw_tui.screens.main import MainScreen
+from llmgw_tui.screens.saving import save_new
 from llmgw_tui.screens.views import CLUSTER, ENGINES_ID, IDS, LOG_ID
 
 WAYS = ("up", "down")
@@ -37,6 +41,8 @@ class Commander:
             "logs": self._logs,
             "filter": self._filter,
             "sort": self._sort,
+            "export": self._export,
+            "screenshot": self._screenshot,
             "launch": lambda words: main.action_launch(words[0]),
             "related": lambda _: main.action_related(),
             "refresh": lambda _: main.action_refresh(),
@@ -61,6 +67,7 @@ class Commander:
             "columns": [column_word(column) for column in view.spec.columns] if view else (),
             "ways": WAYS,
             "themes": self._themes,
+            "formats": FORMATS,
         }
 
     def _engines(self) -> dict[str, Key]:
@@ -105,6 +112,28 @@ class Commander:
             names = [column_word(column) for column in view.spec.columns]
             place = names.index(words[0]) if words[0] else None
             view.set_order(place, reverse=words[1] == "down")
+
+    def _export(self, words: Sequence[str]) -> None:
+        if not self._is_on_table("S saves a log."):
+            return
+        view = self._main.view_of(self._main.current)
+        text = export_table(view.spec.columns, view.table.rows, words[0])
+        self._save(text, words[1], self._main.current, words[0])
+
+    def _screenshot(self, words: Sequence[str]) -> None:
+        # The command line is still being closed: what is under it is wanted.
+        self._main.call_after_refresh(self._save_picture, words[0])
+
+    def _save_picture(self, path: str) -> None:
+        self._save(self._main.app.export_screenshot(), path, self._main.current, "svg")
+
+    def _save(self, text: str, path: str, view: str, ending: str) -> None:
+        try:
+            saved = save_new(text, path, f"llmgw-{view}", ending, time.time())
+        except LlmgwError as error:
+            self._main.notify(str(error), severity="error", markup=False)
+        else:
+            self._main.notify(f"Saved as {saved}.", markup=False)
 
     def _is_on_table(self, said: str) -> bool:
         if self._main.current == LOG_ID:

@@ -1,11 +1,18 @@
 """Commands typed after `:` and chosen from the palette, over a fleet in memory."""
 
+import csv
+import json
+from pathlib import Path
+
 import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from llmgw_tui.app import LlmgwApp
+from llmgw_tui.present.export import export_table
+from llmgw_tui.present.table import Column, Row
+from llmgw_tui.present.text import line
 from llmgw_tui.screens.command_line import Candidates, CommandLine
 from llmgw_tui.screens.confirm import ConfirmScreen
 from llmgw_tui.screens.help import HelpScreen
@@ -163,3 +170,45 @@ async def test_quit_ends_the_console() -> None:
     async with running(FakeFleet(make_cluster())) as (app, pilot):
         await give(app, pilot, "q")
         await until(pilot, lambda: not app.is_running)
+
+
+async def test_a_table_is_saved_as_it_is_shown_and_never_over_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "nodes.csv"
+    async with running(FakeFleet(make_cluster())) as (app, pilot):
+        await give(app, pilot, "filter h100")
+        await give(app, pilot, f"export csv {target}")
+        saved = target.read_text("utf-8")
+        await give(app, pilot, f"export csv {target}")
+        await pilot.pause()
+        shown = screen_text(app)
+        await give(app, pilot, f"export json {tmp_path / 'nodes.json'}")
+
+    rows = list(csv.DictReader(saved.splitlines()))
+    assert [row["node"] for row in rows] == ["gpu1", "gpu2", "gpu10"]
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert "it is there already" in " ".join(shown.split())
+    assert target.read_text("utf-8") == saved
+    assert json.loads((tmp_path / "nodes.json").read_text("utf-8"))[0]["node"] == "gpu1"
+
+
+async def test_the_screen_is_saved_as_a_picture_without_the_command_line(tmp_path: Path) -> None:
+    target = tmp_path / "seen.svg"
+    async with running(FakeFleet(make_cluster())) as (app, pilot):
+        await give(app, pilot, f"screenshot {target}")
+        await until(pilot, target.exists)
+        await pilot.pause()
+
+    picture = target.read_text("utf-8")
+    assert picture.startswith("<svg")
+    assert "gpu10" in picture
+    assert "screenshot" not in picture
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_only_text() -> None:
+    columns = (Column("NAME"), Column("NOTE"))
+    rows = (Row(("a",), (line("=cmd()"), line('say "hi", bob'))),)
+
+    assert export_table(columns, rows, "csv") == 'name,note\n\'=cmd(),"say ""hi"", bob"\n'
+    assert json.loads(export_table(columns, rows, "json")) == [
+        {"name": "=cmd()", "note": 'say "hi", bob'}
+    ]
