@@ -11,6 +11,7 @@ from llmgw_core.cli.session import open_fleet
 from llmgw_core.errors import EngineNotFound, NodeError
 from llmgw_core.fleet.fleet import Fleet
 from llmgw_core.fleet.operations import find_engine
+from llmgw_core.fleet.printable import without_controls
 
 IDLE_S = 0.5
 MAX_TAIL_BYTES = 16 << 20  # of `-n N`: a node that sends no line ends must not fill our memory
@@ -39,9 +40,7 @@ class LineFilter:
 def show_line(line: bytes) -> bytes:
     """What a terminal would show of a line in the end, without what it would obey."""
     text = strip_escapes(last_state(line).decode("utf-8", "replace"))
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() or char == "\t" else "�" for char in text)
-    return text.encode()
+    return without_controls(text, blanks="", kept="\t").encode()
 
 
 def last_state(line: bytes) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from llmgw_core.domain.findings import Finding
 from llmgw_core.errors import LlmgwError
+from llmgw_core.fleet.printable import without_controls
 
 EXIT_USAGE = 2
 EXIT_SOME_SILENT = 3
@@ -54,7 +55,7 @@ def render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 
 def clean(text: str) -> str:
     """The text without what a terminal would obey: a node's words must not move the cursor."""
-    return "".join(char if char.isprintable() else " " if char in "\n\t" else "�" for char in text)
+    return without_controls(text, blanks="\n\t")
 
 
 def clean_lines(text: str) -> str:

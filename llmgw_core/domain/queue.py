@@ -1,20 +1,19 @@
 """A gateway's queue as a console knows it: the document llmgw.queue/1, field by field. Of no use to a node."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from llmgw_core.domain.inventory import NodeFault
+from llmgw_core.domain.strict import STRICT
 
 QUEUE_SCHEMA = "llmgw.queue/1"
-# A gateway may be newer than the console, and say more.
-_STRICT: Dict[str, Any] = {"strict": True, "allow_inf_nan": False}
 
 
 @dataclass(frozen=True)
 class QueuedTenant:
     """One tenant in one band of one model."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     band: str
     tenant: str
@@ -36,7 +35,7 @@ class QueuedTenant:
 class QueuedModel:
     """One model's queue."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     model: str
     status: str = "unknown"  # open, loading, down, unknown
@@ -59,7 +58,7 @@ class QueuedModel:
 class QueuedEngine:
     """One engine as the gateway sees it, and as it sees itself."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     name: str
     url: str
@@ -80,7 +79,7 @@ class QueuedEngine:
 class GatewayIdentity:
     """Which gateway it is: the id is of this start of it alone."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     id: str
     address: str
@@ -92,7 +91,7 @@ class GatewayIdentity:
 class QueueState:
     """All of one gateway."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     schema: str
     generated_at: str

@@ -8,14 +8,20 @@ MAX_SHOWN_CHARS = 2000
 _BLANKS = "\n\t\r\u00a0"
 
 
+def without_controls(text: str, blanks: str = _BLANKS, kept: str = "") -> str:
+    """The text with a blank for each of `blanks` and `�` for all else that is not printable, but for what is `kept`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in kept else " " if char in blanks else "�"
+        for char in text
+    )
+
+
 def printable(text: object, limit: int = MAX_SHOWN_CHARS) -> str:
     """One line without control, direction or private characters, and no longer than `limit`."""
     whole = str(text)
-    shown = whole[:limit]
-    if not shown.isprintable():
-        shown = "".join(
-            char if char.isprintable() else " " if char in _BLANKS else "�" for char in shown
-        )
+    shown = without_controls(whole[:limit])
     return shown if len(whole) <= limit else f"{shown}…"
 
 

@@ -17,12 +17,14 @@ from tests.support.operator_here import OperatorHere
 pytestmark = pytest.mark.slow
 
 
-def launch_toy(operator: OperatorHere, engine: str, *more: str) -> str:
+def launch_toy(operator: OperatorHere, engine: str, *more: str, **env: str) -> str:
     """Launch a toy engine and wait until it is ready. Returns its URL."""
     venv = write_toy_venv(operator.home.root / "toy-venv", load_s=0.2)
     words = ("launch", "--name", "chat", "--engine", engine, "--model", "demo/toy")
     port = ("--port", str(free_port()))
-    told = operator.run(*words, "--gpu-count", "0", "--venv", str(venv), *port, *more)
+    told = operator.run(
+        *words, "--gpu-count", "0", "--venv", str(venv), *port, *more, status=0, **env
+    )
     return told.stdout.decode().split()[2]
 
 
@@ -79,12 +81,7 @@ def test_engine_may_be_launched_without_a_key(operator: OperatorHere) -> None:
 
 
 def test_key_of_the_operator_is_kept(operator: OperatorHere) -> None:
-    venv = write_toy_venv(operator.home.root / "toy-venv", load_s=0.2)
-    words = ("launch", "--name", "chat", "--engine", "vllm", "--model", "demo/toy")
-    operator.run(
-        *(*words, "--gpu-count", "0", "--venv", str(venv), "--env-from", "VLLM_API_KEY"),
-        VLLM_API_KEY="sesame",
-    )
+    launch_toy(operator, "vllm", "--env-from", "VLLM_API_KEY", VLLM_API_KEY="sesame")
 
     assert operator.run("key", "chat").stdout == b"sesame\n"
 

@@ -18,7 +18,7 @@ from llmgw_core.fleet.bundle import (
 )
 
 PACKAGE = Path(llmgw_core.__file__).parent
-# Over SSH on the slowest line in use (2 MB/s) a twentieth of a second, once per node and version.
+# It was 96 kB until API keys and the way to gateways came; it is sent once per node and version.
 MAX_BYTES = 112 * 1000
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()

@@ -18,9 +18,17 @@ from llmgw_core.fleet.openssh import OpenSshHops, OpenSshTransport
 from llmgw_core.fleet.ssh import SshTransport
 from llmgw_core.fleet.ssh_config import Destination, parse_ssh_g
 from llmgw_core.fleet.ssh_dial import JumpHosts
-from llmgw_core.fleet.transport import Channel, Transport
+from llmgw_core.fleet.transport import Transport
 from tests.support.ports import answering, cut, say_nothing, speak_http
-from tests.support.sshd import MakeSshd, Sshd, free_port, make_key, ssh_environ, wait_until
+from tests.support.sshd import (
+    MakeSshd,
+    Sshd,
+    free_port,
+    make_key,
+    run_script,
+    ssh_environ,
+    wait_until,
+)
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 20.0
@@ -29,18 +37,6 @@ DEADLINE_S = 20.0
 def openssh(sshd: Sshd, jumps: OpenSshHops | None = None, **options: object) -> OpenSshTransport:
     target = Target("n1", address=sshd.alias, **options)  # type: ignore[arg-type] # as given
     return OpenSshTransport(target, ssh_environ(sshd.ssh_config), jumps or OpenSshHops())
-
-
-async def run(channel: Channel, script: str) -> bytes:
-    """What the script printed up to the line END."""
-    await channel.write(f"{script}\necho END\n".encode())
-    said = b""
-    while b"END\n" not in said:
-        chunk = await asyncio.wait_for(channel.read(4096), DEADLINE_S)
-        if not chunk:
-            break
-        said += chunk
-    return said.removesuffix(b"END\n")
 
 
 async def outcome(way: Transport) -> LlmgwError | None:
@@ -72,7 +68,7 @@ async def test_bytes_pass_unchanged_and_stderr_is_kept_apart(make_sshd: MakeSshd
     way = openssh(make_sshd(), env={"A_B": "it's 1"})
     channel = await way.open_shell()
 
-    said = await run(channel, 'echo oh >&2; sleep 0.1; printf "\\377\\000\\r~.$A_B"')
+    said = await run_script(channel, 'echo oh >&2; sleep 0.1; printf "\\377\\000\\r~.$A_B"')
 
     assert (said, channel.stderr_tail()) == (b"\xff\x00\r~.it's 1", b"oh\n")
     await way.close()
@@ -97,7 +93,7 @@ async def test_nothing_of_it_is_left_when_it_is_closed(
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     sshd = make_sshd()
     way = openssh(sshd)
-    await run(await way.open_shell(), "true")
+    await run_script(await way.open_shell(), "true")
 
     await way.close()
 
@@ -308,7 +304,7 @@ async def test_a_lost_connection_is_told(make_sshd: MakeSshd) -> None:
     sshd = make_sshd()
     way = openssh(sshd)
     channel = await way.open_shell()
-    await run(channel, "true")
+    await run_script(channel, "true")
 
     sshd.drop_connections()
 
@@ -327,7 +323,7 @@ async def test_jump_host_is_shared_by_the_nodes_behind_it_over_the_systems_ssh(
     ways = [openssh(node, jumps) for _ in range(4)]
 
     channels = await asyncio.gather(*(way.open_shell() for way in ways))
-    said = await asyncio.gather(*(run(channel, "echo fine") for channel in channels))
+    said = await asyncio.gather(*(run_script(channel, "echo fine") for channel in channels))
     logins = bastion.log.count("Accepted publickey")
     await asyncio.gather(*(way.close() for way in ways))
 

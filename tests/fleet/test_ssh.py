@@ -28,7 +28,7 @@ from llmgw_core.fleet.config import Target
 from llmgw_core.fleet.ssh import SshChannel, SshTransport
 from llmgw_core.fleet.ssh_dial import JumpHosts
 from llmgw_core.fleet.transport import shell_command
-from tests.support.sshd import MakeSshd, Sshd, free_port, make_key, ssh_environ
+from tests.support.sshd import MakeSshd, Sshd, free_port, make_key, run_script, ssh_environ
 
 pytestmark = pytest.mark.slow
 DEADLINE_S = 20.0
@@ -52,18 +52,6 @@ async def opened(way: SshTransport) -> AsyncIterator[SshChannel]:
         await way.close()
 
 
-async def run(channel: SshChannel, script: str) -> bytes:
-    """What the script printed up to the line END."""
-    await channel.write(f"{script}\necho END\n".encode())
-    said = b""
-    while b"END\n" not in said:
-        chunk = await asyncio.wait_for(channel.read(4096), DEADLINE_S)
-        if not chunk:
-            break
-        said += chunk
-    return said.removesuffix(b"END\n")
-
-
 async def refusal(way: SshTransport) -> LlmgwError:
     """The error that opening a shell ends with."""
     try:
@@ -76,28 +64,28 @@ async def refusal(way: SshTransport) -> LlmgwError:
 
 async def test_a_shell_reads_its_script_from_the_channel(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd())) as channel:
-        said = await run(channel, "printf '%s\\n' \"a b\" $((6 * 7))")
+        said = await run_script(channel, "printf '%s\\n' \"a b\" $((6 * 7))")
 
     assert said == b"a b\n42\n"
 
 
 async def test_bytes_that_are_no_text_pass_unchanged(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd())) as channel:
-        said = await run(channel, "printf '\\377\\000\\376'")
+        said = await run_script(channel, "printf '\\377\\000\\376'")
 
     assert said == b"\xff\x00\xfe"
 
 
 async def test_stderr_is_kept_apart(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd())) as channel:
-        said = await run(channel, "echo trouble >&2; sleep 0.1; echo fine")
+        said = await run_script(channel, "echo trouble >&2; sleep 0.1; echo fine")
 
         assert (said, channel.stderr_tail()) == (b"fine\n", b"trouble\n")
 
 
 async def test_more_than_a_window_of_stderr_does_not_stop_stdout(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd())) as channel:
-        said = await run(channel, "head -c 5000000 /dev/zero >&2; echo fine")
+        said = await run_script(channel, "head -c 5000000 /dev/zero >&2; echo fine")
 
     assert said == b"fine\n"
 
@@ -106,7 +94,7 @@ async def test_environment_of_the_target_reaches_the_shell(make_sshd: MakeSshd) 
     way = transport(make_sshd(), env={"LLMGW_SYSFS_ROOT": "/a b/'c'"})
 
     async with opened(way) as channel:
-        said = await run(channel, 'echo "$LLMGW_SYSFS_ROOT"')
+        said = await run_script(channel, 'echo "$LLMGW_SYSFS_ROOT"')
 
     assert said == b"/a b/'c'\n"
 
@@ -118,7 +106,7 @@ def test_environment_is_set_in_a_way_every_login_shell_reads() -> None:
 @pytest.mark.faults
 async def test_max_sessions_one_is_enough(make_sshd: MakeSshd) -> None:
     async with opened(transport(make_sshd(lines=["MaxSessions 1"]))) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_a_node_that_allows_no_session_is_told_apart(make_sshd: MakeSshd) -> None:
@@ -132,7 +120,7 @@ async def test_forwarding_is_not_needed(make_sshd: MakeSshd) -> None:
     sshd = make_sshd(lines=["DisableForwarding yes"])
 
     async with opened(transport(sshd)) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_user_port_and_key_of_the_target_win_over_ssh_config(make_sshd: MakeSshd) -> None:
@@ -145,7 +133,7 @@ async def test_user_port_and_key_of_the_target_win_over_ssh_config(make_sshd: Ma
     way = transport(sshd, user=sshd.user, port=sshd.port, identity_file=str(sshd.client_key))
 
     async with opened(way) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_missing_files_and_comments_in_ssh_config_are_no_errors(make_sshd: MakeSshd) -> None:
@@ -155,7 +143,7 @@ async def test_missing_files_and_comments_in_ssh_config_are_no_errors(make_sshd:
         config.write("  ControlMaster auto\n  ControlPath /tmp/x-%C\n")
 
     async with opened(transport(sshd)) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_without_an_openssh_client_ssh_config_is_read_all_the_same(
@@ -167,7 +155,7 @@ async def test_without_an_openssh_client_ssh_config_is_read_all_the_same(
     )
 
     async with opened(way) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_a_mistake_in_ssh_config_is_named_with_its_line(make_sshd: MakeSshd) -> None:
@@ -239,7 +227,7 @@ async def test_a_malformed_line_costs_only_itself(make_sshd: MakeSshd) -> None:
     sshd.known_hosts.write_text(f"torn\n@nonsense a b\n|1|x|y ssh-rsa z\n{good}", "utf-8")
 
     async with opened(transport(sshd)) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_a_key_that_is_not_allowed_is_named(make_sshd: MakeSshd, tmp_path: Path) -> None:
@@ -340,7 +328,7 @@ async def test_no_common_algorithm_is_told(make_sshd: MakeSshd) -> None:
 async def test_a_lost_connection_ends_the_read_with_an_error(make_sshd: MakeSshd) -> None:
     sshd = make_sshd()
     async with opened(transport(sshd)) as channel:
-        await run(channel, "echo fine")
+        await run_script(channel, "echo fine")
 
         sshd.drop_connections()
 
@@ -365,7 +353,7 @@ async def test_jump_host_is_shared_by_the_nodes_behind_it(make_sshd: MakeSshd) -
     ]
 
     channels = await asyncio.gather(*(way.open_shell() for way in ways))
-    said = await asyncio.gather(*(run(channel, "echo fine") for channel in channels))
+    said = await asyncio.gather(*(run_script(channel, "echo fine") for channel in channels))
     logins = bastion.log.count("Accepted publickey")
     for channel, way in zip(channels, ways, strict=True):
         await channel.close()
@@ -421,7 +409,7 @@ async def test_a_proxy_command_may_talk_on_stderr(make_sshd: MakeSshd) -> None:
         config.write(f"  ProxyCommand python3 {script} %h %p\n")
 
     async with opened(transport(sshd)) as channel:
-        assert await run(channel, "echo fine") == b"fine\n"
+        assert await run_script(channel, "echo fine") == b"fine\n"
 
 
 async def test_the_last_words_of_a_proxy_command_are_told(make_sshd: MakeSshd) -> None:

@@ -8,6 +8,7 @@ Every session gets a HOME, state and cache directory below the test's own, and a
 everything it started, daemons too, is killed at the end.
 """
 
+import asyncio
 import getpass
 import os
 import re
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from llmgw_core.fleet.transport import Channel
 
 SSHD = Path("/usr/sbin/sshd")
 DEADLINE_S = 20.0
@@ -380,3 +383,15 @@ def _kill(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+
+
+async def run_script(channel: Channel, script: str) -> bytes:
+    """What the script printed in a remote shell, up to the line END."""
+    await channel.write(f"{script}\necho END\n".encode())
+    said = b""
+    while b"END\n" not in said:
+        chunk = await asyncio.wait_for(channel.read(4096), DEADLINE_S)
+        if not chunk:
+            break
+        said += chunk
+    return said.removesuffix(b"END\n")
