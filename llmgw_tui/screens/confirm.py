@@ -32,7 +32,7 @@ class ConfirmScreen(ModalScreen[ActRequested | None]):
     #confirm Pane { height: 1fr; padding: 0; }
     #confirm Input { height: 1; border: none; background: $surface; }
     #confirm-buttons { height: 1; align-horizontal: right; }
-    #confirm-buttons Button { margin: 0 1; }
+    #confirm-buttons Button { margin: 0 1; border: none !important; }
     """
 
     def __init__(self, ask: Ask) -> None:

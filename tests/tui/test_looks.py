@@ -9,7 +9,7 @@ from llmgw_tui.present.ascii import needs_ascii, to_ascii
 from llmgw_tui.present.states import engine_state_of_name
 from llmgw_tui.widgets.filters import Look, without_color
 from llmgw_tui.widgets.themes import OWN_THEMES, THEME_NAMES
-from tests.support.console import running, screen_text
+from tests.support.console import running, screen_text, shows, until
 from tests.support.fleets import FakeFleet, make_cluster
 
 READABLE = 4.5  # contrast of text by WCAG 2, level AA
@@ -113,3 +113,18 @@ def _luminance(color: Color) -> float:
         value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in parts
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("look", [Look(), Look(colors=False)])
+async def test_buttons_have_their_words_with_and_without_colour(look: Look) -> None:
+    async with running(FakeFleet(make_cluster()), look=look) as (app, pilot):
+        await pilot.press("L")
+        await until(pilot, shows(app, "Launch an engine"))
+        form = screen_text(app)
+        await pilot.press("escape", "4", "X")
+        await until(pilot, shows(app, "Stop an engine"))
+        question = screen_text(app)
+
+    assert "Launch (F5)" in form
+    assert "Cancel (esc)" in form
+    assert "Cancel (esc)" in question
