@@ -259,14 +259,18 @@ def read_all(bench: Bench, engine_id: str) -> bytes:
 
 
 def make_read_only(folder: Path) -> None:
-    """Mount a folder over itself, read-only; tried again while the shim is just then writing."""
+    """Put the folder over itself, read-only from the first moment on.
 
-    def remount() -> bool:
-        command = ["mount", "-o", "remount,ro,bind", str(folder)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
-    wait_until(remount, f"{folder} is read-only")
+    Made read-only only when it is in its place, it would stay writable for ever where a shim opens its log in between.
+    """
+    aside = folder.with_name(f"{folder.name}-read-only")
+    aside.mkdir()
+    for words in (
+        ("--bind", folder, aside),
+        ("-o", "remount,ro,bind", aside),
+        ("--move", aside, folder),
+    ):
+        subprocess.run(["mount", *words], check=True)
 
 
 def start_a_daemon_over_read_only_state(root: Path) -> Any:
